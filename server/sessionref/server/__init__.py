@@ -1,0 +1,1 @@
+"""The session reference service: stores, projection limits, resolver, engine, transports, command line."""

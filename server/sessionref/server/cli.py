@@ -1,0 +1,133 @@
+"""The command line (contract section 6): serve, candidates, prepare, config.
+
+`candidates` and `prepare` are hosts like any other: they spawn a server and call it through the client, so that they
+prove the whole path. What only one command needs is imported by that command.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from sessionref.protocol.errors import ErrorCode, SessionReferenceError
+from sessionref.server.settings import SETTINGS, LoadedSettings, load_settings
+
+__all__ = ("main",)
+
+EXIT_DOMAIN_FAILURE: Final = 1
+EXIT_USAGE: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code: 0, 1 for a domain failure, 2 for usage or configuration."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command in ("candidates", "prepare"):
+            from sessionref.server.cli_calls import run_call
+
+            return run_call(options, _server_arguments(options))
+        settings = _settings(options, os.environ)
+        if options.command == "config":
+            from sessionref.server.cli_config import show_config
+
+            return show_config(settings, as_json=options.json)
+        return _serve(options, settings)
+    except SessionReferenceError as failure:
+        print(f"sessionref: {failure.code}: {failure.message}", file=sys.stderr)
+        return EXIT_USAGE if failure.code is ErrorCode.INVALID_CONFIG else EXIT_DOMAIN_FAILURE
+    except KeyboardInterrupt:
+        return 0
+
+
+def _serve(options: argparse.Namespace, settings: LoadedSettings) -> int:
+    from sessionref.server.serve import serve_stdio
+    from sessionref.server.stores.registry import open_stores
+
+    for warning in settings.warnings:
+        print(f"sessionref: warning: {warning}", file=sys.stderr)
+    return serve_stdio(open_stores(options.store, os.environ), settings.settings)
+
+
+def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> LoadedSettings:
+    given = {key: value for key, row in SETTINGS.items() if (value := getattr(options, row.field)) is not None}
+    return load_settings(environment, options.config, given)
+
+
+def _server_arguments(options: argparse.Namespace) -> list[str]:
+    """The command line of a server with the same stores and settings."""
+    arguments = [sys.executable, "-m", "sessionref.server", "serve", "--stdio"]
+    if options.config is not None:
+        arguments += ["--config", str(options.config)]
+    for store in options.store:
+        arguments += ["--store", store]
+    for row in SETTINGS.values():
+        value: Any = getattr(options, row.field)
+        if value is not None:
+            arguments.append(f"{row.option}={value}")
+    return arguments
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="sessionref",
+        description="Find earlier AI-coding sessions and turn mentions of them into bounded, untrusted context.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version and exit")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    common = _common_options()
+
+    serve = commands.add_parser("serve", parents=[common], help="serve JSON-RPC", allow_abbrev=False)
+    serve.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
+
+    candidates = commands.add_parser(
+        "candidates", parents=[common, _call_options()], help="find sessions that can be mentioned", allow_abbrev=False
+    )
+    candidates.add_argument("query", nargs="?", default="", metavar="QUERY", help="a part of id, cwd, label or title")
+
+    prepare = commands.add_parser(
+        "prepare", parents=[common, _call_options()], help="turn a text with mentions into context", allow_abbrev=False
+    )
+    prepare.add_argument("text", metavar="TEXT", help="the text with its mentions; - reads it from standard input")
+
+    config = commands.add_parser("config", parents=[common], help="show the settings in force", allow_abbrev=False)
+    config.add_argument("--json", action="store_true", help="as JSON")
+    return parser
+
+
+def _common_options() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--config", type=Path, metavar="FILE", help="a TOML file of settings")
+    common.add_argument(
+        "--store",
+        action="append",
+        default=[],
+        metavar="KIND[:PATH]",
+        help="a place where an agent keeps its sessions; repeatable (default: dsh)",
+    )
+    settings = common.add_argument_group("settings", "see `sessionref config` for what is in force and why")
+    for row in SETTINGS.values():
+        settings.add_argument(row.option, dest=row.field, metavar="VALUE", help=row.rule)
+    return common
+
+
+def _call_options() -> argparse.ArgumentParser:
+    call = argparse.ArgumentParser(add_help=False)
+    call.add_argument("--agent", default="cli", metavar="ID", help="the target session's id (default: %(default)s)")
+    call.add_argument("--cwd", metavar="DIRECTORY", help="the target's working directory (default: the current one)")
+    call.add_argument("--json", action="store_true", help="the result as JSON")
+    return call
+
+
+class _ShowVersion(argparse.Action):
+    """Looks the version up only when it is asked for: reading the package's metadata takes its time."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
+        from sessionref.server.serve import version
+
+        print(f"sessionref {version()}")
+        parser.exit(0)

@@ -1,0 +1,298 @@
+"""One connection: reading, requests in flight, cancellation, answers, and an orderly end (contract section 1).
+
+A request is registered before its task starts, its id stays taken until its answer is queued, and a cancel answers
+it at once, whatever its storage is doing. Batches keep their places until the array goes out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+
+from sessionref.protocol.envelope import (
+    Batch,
+    Invalid,
+    MessageMember,
+    Notification,
+    Request,
+    RequestId,
+    decode_message,
+    encode_batch,
+    encode_error,
+    encode_result,
+)
+from sessionref.protocol.errors import (
+    RpcError,
+    busy,
+    cancelled,
+    duplicate_request_id,
+    message_too_long,
+    parse_error,
+)
+from sessionref.protocol.framing import Broken, FrameEvent, Garbage, Message, TooLong
+from sessionref.protocol.limits import Limits
+from sessionref.server.dispatch import CallOutcome, Deferred, Dispatcher, failure_of, unwrap
+from sessionref.server.outbox import OnLost, Outbox, OutgoingMessage
+from sessionref.server.transport import Transport, TransportBroken
+
+__all__ = ("Connection", "ConnectionEnd")
+
+logger = logging.getLogger(__name__)
+
+
+ACCEPTED_AT_ONCE: Final = 16
+"""Messages taken from one read before others get their turn on the event loop."""
+
+
+class ConnectionEnd(Enum):
+    """Why a connection ended."""
+
+    END_OF_INPUT = auto()
+    STOPPED = auto()
+    EXIT_AFTER_SHUTDOWN = auto()
+    EXIT_ALONE = auto()
+    UNREADABLE = auto()
+    BROKEN = auto()
+
+
+class _Answers:
+    """The places of one message's answers: one, or as many as a batch has; sent when all are filled."""
+
+    def __init__(self, outbox: Outbox, count: int, *, is_batch: bool) -> None:
+        self._outbox = outbox
+        self._is_batch = is_batch
+        self._data: list[bytes | None] = [None] * count
+        self._on_lost: list[OnLost | None] = [None] * count
+        self._missing = count
+        self.on_sent: list[Callable[[], None]] = []
+
+    def fill(self, place: int, data: bytes, on_lost: OnLost | None = None) -> OnLost | None:
+        """Fill a place, or fill it anew while the others are missing; returns what the old answer must take back."""
+        before, self._on_lost[place] = self._on_lost[place], on_lost
+        self._missing -= self._data[place] is None
+        self._data[place] = data
+        if self._missing == 0:
+            filled = [answer for answer in self._data if answer is not None]
+            message = encode_batch(filled) if self._is_batch else filled[0]
+            self._outbox.put(OutgoingMessage(message, [lost for lost in self._on_lost if lost is not None]))
+            for sent in self.on_sent:
+                sent()
+        return before
+
+
+class _InFlight:
+    """A request from its registration until its answer is queued."""
+
+    def __init__(self, identity: RequestId, answers: _Answers, place: int, deadline: float) -> None:
+        self.identity = identity
+        self.answers = answers
+        self.place = place
+        self.scope = anyio.CancelScope(deadline=deadline)
+        self.is_cancelled = False
+
+
+class Connection:
+    """Serves one peer over one transport until its end; run it once."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        dispatcher: Dispatcher,
+        limits: Limits,
+        *,
+        on_ending: Callable[[ConnectionEnd], None] | None = None,
+    ) -> None:
+        self._transport = transport
+        self._dispatcher = dispatcher
+        self._limits = limits
+        self._on_ending = on_ending
+        self._outbox = Outbox(transport, limits.write_high_water_bytes)
+        self._in_flight: dict[RequestId, _InFlight] = {}
+        self._running = anyio.CapacityLimiter(limits.max_concurrent_requests)
+        self._reading = anyio.CancelScope()
+        self._draining = anyio.CancelScope()
+        self._idle = anyio.Event()
+        self._end = ConnectionEnd.END_OF_INPUT
+        self._tasks: anyio.abc.TaskGroup
+        self.is_shutting_down = False
+
+    async def run(self) -> ConnectionEnd:
+        """Serve until the input ends, `exit`, `stop` or a fault, then drain; returns why it ended."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._write)
+                with self._reading:
+                    await self._read()
+                if self._on_ending is not None:
+                    self._on_ending(self._end)
+                await self._drain()
+                self._tasks.cancel_scope.cancel()
+        finally:
+            with anyio.move_on_after(self._limits.exit_grace_seconds, shield=True):
+                await self._outbox.lose()
+                await self._transport.aclose()
+        return self._end
+
+    def stop(self) -> None:
+        """End the connection as if its input had ended."""
+        self._finish_reading(ConnectionEnd.STOPPED)
+
+    def cancel(self, identity: RequestId) -> None:
+        """Cancel a request in flight for its client; an unknown id is ignored."""
+        entry = self._in_flight.get(identity)
+        if entry is not None:
+            self._cancel(entry, cancelled())
+
+    def shut_down(self) -> None:
+        """Refuse further requests from now on."""
+        self.is_shutting_down = True
+
+    def exit(self) -> None:
+        """End the connection without a drain."""
+        self._finish_reading(
+            ConnectionEnd.EXIT_AFTER_SHUTDOWN if self.is_shutting_down else ConnectionEnd.EXIT_ALONE
+        )
+
+    def _finish_reading(self, end: ConnectionEnd) -> None:
+        if not self._reading.cancel_called:
+            self._end = end
+            self._reading.cancel()
+
+    def _break(self) -> None:
+        self._end = ConnectionEnd.BROKEN
+        self._reading.cancel()
+        self._draining.cancel()
+
+    async def _read(self) -> None:
+        accepted = 0
+        try:
+            while not self._reading.cancel_called:
+                await self._outbox.room()
+                event = await self._transport.receive()
+                if event is None:
+                    return
+                self._accept(event)
+                accepted += 1
+                if accepted % ACCEPTED_AT_ONCE == 0:
+                    await anyio.lowlevel.checkpoint()
+        except TransportBroken:
+            self._break()
+
+    def _accept(self, event: FrameEvent) -> None:
+        match event:
+            case Message(data):
+                self._accept_message(data)
+            case TooLong(limit, actual):
+                self._refuse(message_too_long(limit, actual))
+            case Garbage():
+                self._refuse(parse_error("the line begins neither a message nor a header"))
+            case Broken(reason):
+                logger.warning("the connection is closed: %s", reason)
+                self._finish_reading(ConnectionEnd.UNREADABLE)
+
+    def _accept_message(self, data: bytes) -> None:
+        decoded = decode_message(data, max_batch=self._limits.max_batch)
+        members = decoded.members if isinstance(decoded, Batch) else [decoded]
+        count = sum(not isinstance(member, Notification) for member in members)
+        answers = _Answers(self._outbox, count, is_batch=isinstance(decoded, Batch))
+        place = 0
+        for member in members:
+            self._accept_member(member, answers, place)
+            place += not isinstance(member, Notification)
+
+    def _accept_member(self, member: MessageMember, answers: _Answers, place: int) -> None:
+        if isinstance(member, Notification):
+            self._dispatcher.notify(self, member)
+        elif isinstance(member, Invalid):
+            answers.fill(place, encode_error(member.id, member.error))
+        elif member.id in self._in_flight:
+            answers.fill(place, encode_error(None, duplicate_request_id(member.id)))
+        else:
+            self._accept_request(member, answers, place)
+
+    def _accept_request(self, request: Request, answers: _Answers, place: int) -> None:
+        try:
+            outcome = self._dispatcher.request(self, request)
+            if isinstance(outcome, CallOutcome):
+                answers.fill(place, encode_result(request.id, outcome.result))
+                return
+            room = self._limits.max_concurrent_requests + self._limits.max_queued_requests
+            if len(self._in_flight) >= room:
+                raise busy(self._limits.max_queued_requests)
+        except Exception as error:
+            answers.fill(place, encode_error(request.id, failure_of(error)))
+            return
+        deadline = anyio.current_time() + self._limits.request_timeout_seconds
+        entry = _InFlight(request.id, answers, place, deadline)
+        self._in_flight[request.id] = entry
+        answers.on_sent.append(lambda: self._forget(entry))
+        self._tasks.start_soon(self._run, entry, outcome)
+
+    def _forget(self, entry: _InFlight) -> None:
+        if self._in_flight.get(entry.identity) is entry:
+            del self._in_flight[entry.identity]
+        if not self._in_flight:
+            self._idle.set()
+
+    async def _run(self, entry: _InFlight, call: Deferred) -> None:
+        with entry.scope:
+            async with self._running:
+                try:
+                    result, discard = unwrap(await call.run())
+                    data = encode_result(entry.identity, result)
+                except Exception as error:
+                    self._answer(entry, encode_error(entry.identity, failure_of(error)))
+                    return
+            if not self._answer(entry, data, discard) and discard is not None:
+                await discard()
+        if entry.scope.cancelled_caught and not entry.is_cancelled:
+            self._cancel(entry, cancelled(by_server=True))
+
+    def _answer(self, entry: _InFlight, data: bytes, on_lost: OnLost | None = None) -> bool:
+        """Give the answer, unless a cancel has given it already."""
+        if not entry.is_cancelled:
+            entry.answers.fill(entry.place, data, on_lost)
+        return not entry.is_cancelled
+
+    def _cancel(self, entry: _InFlight, failure: RpcError) -> None:
+        """Answer a request as cancelled, also one of a batch whose result waits for the others; stop its task."""
+        if entry.is_cancelled:
+            return
+        entry.is_cancelled = True
+        take_back = entry.answers.fill(entry.place, encode_error(entry.identity, failure))
+        entry.scope.cancel()
+        if take_back is not None:
+            self._tasks.start_soon(take_back)
+
+    def _refuse(self, error: RpcError) -> None:
+        self._outbox.put(OutgoingMessage(encode_error(None, error)))
+
+    async def _write(self) -> None:
+        try:
+            await self._outbox.run()
+        except TransportBroken:
+            self._break()
+
+    async def _drain(self) -> None:
+        """Let requests in flight finish, cancel the rest, and hand over what is answered; all in bounded time."""
+        if self._end in (ConnectionEnd.END_OF_INPUT, ConnectionEnd.STOPPED, ConnectionEnd.UNREADABLE):
+            with self._draining, anyio.move_on_after(self._limits.drain_seconds):
+                await self._until_idle()
+        for entry in list(self._in_flight.values()):
+            self._cancel(entry, cancelled(by_server=True))
+        if self._end is not ConnectionEnd.BROKEN:
+            with anyio.move_on_after(self._limits.exit_grace_seconds / 2):
+                await self._outbox.flushed()
+
+    async def _until_idle(self) -> None:
+        while self._in_flight:
+            self._idle = anyio.Event()
+            await self._idle.wait()
+
+

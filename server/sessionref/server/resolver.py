@@ -1,0 +1,375 @@
+"""The resolver: candidates, prepare and prepareMessages; the order of effects, and nothing else (contract section 4)."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Generic, TypeVar, TypeVarTuple
+
+import anyio
+import anyio.to_thread
+import msgspec
+from msgspec import UNSET
+
+from sessionref.protocol.errors import SessionReferenceError, budget_exceeded
+from sessionref.protocol.jsontext import join_surrogates
+from sessionref.protocol.mention import ParsedReference
+from sessionref.protocol.messages import ContextMessage, ReferenceRecord, SessionReferenceSource, TextBlock
+from sessionref.protocol.methods import (
+    AssembledParams,
+    Candidate,
+    CandidatesParams,
+    DiagnosticRecord,
+    PrepareMessagesParams,
+    PrepareMessagesResult,
+    PrepareParams,
+    PrepareResult,
+    Route,
+)
+from sessionref.server.budget import ModelCatalogue, RouteMemory, budget_bytes
+from sessionref.server.candidates import check_limit, select_candidates
+from sessionref.server.references import check_references, distinct_references, parse_content
+from sessionref.server.rendering import OmissionNotice, render_context, render_transcript
+from sessionref.server.retention import Retained, RetentionError, retain, snapshot_object
+from sessionref.server.settings import Settings
+from sessionref.server.sources import SessionSources
+from sessionref.server.spill import SpillStore, SpillTransaction, remove_spills
+from sessionref.server.store import Capture
+from sessionref.server.threads import WorkerThreads, check_cancelled
+
+__all__ = ("Prepared", "Resolver")
+
+logger = logging.getLogger(__name__)
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+INLINE_CHARACTERS: Final = 65_536
+"""Texts up to this length are parsed on the event loop; that takes a few milliseconds at the very worst."""
+
+COMPUTATIONS: Final = 4
+"""Threads that compute at once: they share one interpreter, and have their own places so that hung reads block none."""
+
+DISCARD_SECONDS: Final = 2.0
+"""How long a failed call waits for its spills to be removed; a thread goes on removing them after that."""
+
+
+class Prepared(Generic[Result]):
+    """A result that may have spilled: `discard` takes its files back if the answer never reaches the peer."""
+
+    def __init__(self, result: Result, discard: Callable[[], Awaitable[None]]) -> None:
+        self.result = result
+        self.discard = discard
+
+
+class _Shown(msgspec.Struct, frozen=True):
+    """One reference as it will be shown: what was captured, what of it fits, under which label."""
+
+    reference: ParsedReference
+    capture: Capture
+    retained: Retained
+    object: dict[str, object]
+
+
+class _Message(msgspec.Struct, frozen=True):
+    """One message with its distinct references; `index` is its place in `prepareMessages`, None in `prepare`."""
+
+    content: Any
+    references: list[ParsedReference]
+    index: int | None = None
+
+
+class Resolver:
+    """Answers the three calls over the configured stores; safe for any number of concurrent calls."""
+
+    def __init__(
+        self,
+        sources: SessionSources,
+        settings: Settings,
+        *,
+        threads: WorkerThreads,
+        spills: SpillStore | None,
+    ) -> None:
+        self._sources = sources
+        self._settings = settings
+        self._threads = threads
+        self._spills = spills
+        self._computations = anyio.CapacityLimiter(COMPUTATIONS)
+        self._routes = RouteMemory()
+        self._catalogue = ModelCatalogue(settings.model_catalogue)
+
+    def assembled(self, params: AssembledParams) -> None:
+        """Remember the route of an agent's last assembled prompt."""
+        route = Route(params.provider, params.model, params.context_window)
+        self._routes.remember(params.agent_id, route)
+
+    async def candidates(self, params: CandidatesParams) -> list[Candidate]:
+        """Sessions that can be mentioned, best first.
+
+        Raises SessionReferenceError INVALID_REFERENCE for the limit, READ_FAILED if a whole store is unreadable.
+        """
+        limit = check_limit(params.limit, self._settings.candidate_limit)
+        stores = self._sources.stores
+        listings = await self._all({store: store.list_sessions for store in stores}, lambda read: read(check_cancelled))
+        return await self._compute(
+            lambda: select_candidates(
+                self._sources.merge([listings[store] for store in stores]),
+                agent_id=join_surrogates(params.agent_id),
+                cwd=params.cwd,
+                query=params.query or "",
+                limit=limit,
+                include_subagents=params.include_subagents,
+                check=check_cancelled,
+            )
+        )
+
+    async def prepare(self, params: PrepareParams) -> Prepared[PrepareResult]:
+        """Readable content and at most one context; all or nothing.
+
+        Raises SessionReferenceError with any of the codes of contract section 1 but INVALID_CONFIG.
+        """
+        agent_id = join_surrogates(params.agent_id)
+        if params.references is None:
+            content, parsed = await self._parsed(params.content)
+            references = self._distinct(parsed, agent_id)
+        else:
+            content = params.content
+            references = self._distinct(check_references(params.references), agent_id)
+        message = _Message(content, references)
+        contexts, diagnostics, discard = await self._contexts([message], agent_id, params.route, params.preview or False)
+        result = PrepareResult(
+            content=content, additional_context=contexts[0] or UNSET, diagnostics=diagnostics or UNSET
+        )
+        return Prepared(result, discard)
+
+    async def prepare_messages(self, params: PrepareMessagesParams) -> Prepared[PrepareMessagesResult]:
+        """All messages, each user message that refers followed by its context; all or nothing for the whole call.
+
+        Raises like `prepare`, with the place of the message.
+        """
+        agent_id = join_surrogates(params.agent_id)
+        messages: list[_Message] = []
+        for index, given in enumerate(params.messages):
+            try:
+                content, parsed = await self._parsed(given["content"]) if _is_from_user(given) else (None, [])
+                messages.append(_Message(content, self._distinct(parsed, agent_id), index))
+            except SessionReferenceError as failure:
+                raise failure.at(message_index=index) from None
+        contexts, diagnostics, discard = await self._contexts(messages, agent_id, params.route, preview=False)
+        answered: list[Any] = []
+        for given, message, context in zip(params.messages, messages, contexts, strict=True):
+            answered += [given] if context is None else [{**given, "content": message.content}, context]
+        return Prepared(PrepareMessagesResult(messages=answered, diagnostics=diagnostics or UNSET), discard)
+
+    async def _contexts(
+        self, messages: Sequence[_Message], agent_id: str, route: Route | None, preview: bool
+    ) -> tuple[list[ContextMessage | None], list[DiagnosticRecord], Callable[[], Awaitable[None]]]:
+        """Budget, read, render, spill: for each message its context, and how to take everything back."""
+        session_ids = {reference.session_id: None for message in messages for reference in message.references}
+        if not session_ids:
+            return [None] * len(messages), [], _nothing
+        budget = await self._budget(agent_id, route)
+        try:
+            captures = await self._all(
+                {session_id: session_id for session_id in session_ids},
+                lambda session_id: self._sources.capture(session_id, check_cancelled),
+            )
+        except SessionReferenceError as failure:
+            raise _placed(failure, messages) from None
+        shown = await self._compute(_fit_all, messages, captures, budget)
+        transaction = SpillTransaction()
+
+        async def discard() -> None:
+            await self._discard(transaction)
+
+        try:
+            contexts = await self._published(messages, shown, agent_id, transaction, preview)
+        except BaseException:
+            await discard()
+            raise
+        diagnostics = [
+            DiagnosticRecord(session_id=session_id, kind=diagnostic.kind, detail=diagnostic.detail)
+            for session_id, capture in captures.items()
+            for diagnostic in capture.diagnostics
+        ]
+        return contexts, diagnostics, discard
+
+    async def _published(
+        self,
+        messages: Sequence[_Message],
+        shown: Sequence[Sequence[_Shown]],
+        agent_id: str,
+        transaction: SpillTransaction,
+        preview: bool,
+    ) -> list[ContextMessage | None]:
+        spills = {
+            (place, number): row
+            for place, rows in enumerate(shown)
+            for number, row in enumerate(rows)
+            if row.retained.truncated
+        }
+
+        def spill(place: tuple[int, int]) -> dict[str, Any]:
+            return self._spill(spills[place], place[1] + 1, agent_id, transaction, preview)
+
+        snapshots = await self._all({place: place for place in spills}, spill)
+        contexts: list[ContextMessage | None] = []
+        for place, rows in enumerate(shown):
+            if not rows:
+                contexts.append(None)
+                continue
+            notices = [
+                OmissionNotice(
+                    session_id=row.reference.session_id,
+                    captured_through_seq=row.capture.captured_through_seq,
+                    omitted_messages=row.retained.omitted_messages,
+                    omitted_bytes=row.retained.omitted_bytes,
+                    full_snapshot=snapshots[place, number],
+                )
+                for number, row in enumerate(rows)
+                if row.retained.truncated
+            ]
+            text = await self._compute(render_context, [row.object for row in rows], notices)
+            contexts.append(
+                ContextMessage(
+                    id=str(uuid.uuid4()),
+                    content=[TextBlock(text)],
+                    source=SessionReferenceSource(references=[_record(row, at) for at, row in enumerate(rows)]),
+                )
+            )
+        return contexts
+
+    def _spill(
+        self, row: _Shown, number: int, agent_id: str, transaction: SpillTransaction, preview: bool
+    ) -> dict[str, Any]:
+        if preview:
+            return {"status": "unavailable", "reason": "preview"}
+        if self._spills is None:
+            return {"status": "unavailable", "reason": "storage-not-configured"}
+        transcript = render_transcript(row.capture, row.reference.label, check_cancelled)
+        try:
+            saved = self._spills.save(agent_id, number, transcript, transaction)
+        except OSError as error:
+            logger.warning("a snapshot could not be saved: %s", error.strerror or type(error).__name__)
+            return {"status": "unavailable", "reason": "save-failed"}
+        return {
+            "status": "saved",
+            "locator": saved.locator,
+            "bytes": saved.bytes,
+            "retrievalHint": saved.retrieval_hint,
+        }
+
+    async def _discard(self, transaction: SpillTransaction) -> None:
+        paths = transaction.end()
+        if paths:
+            with anyio.move_on_after(DISCARD_SECONDS, shield=True):
+                await anyio.to_thread.run_sync(remove_spills, paths, abandon_on_cancel=True)
+
+    async def _budget(self, agent_id: str, given: Route | None) -> int:
+        settings = self._settings
+        if settings.max_reference_bytes is not None:
+            return settings.max_reference_bytes
+        route = self._routes.route_of(agent_id) or given or Route()
+        window = route.context_window
+        if window is None and route.provider is not None and route.model is not None and self._catalogue.is_configured:
+            window = await self._threads.run(self._catalogue.context_window, route.provider, route.model)
+        return budget_bytes(window, settings.reference_context_fraction)
+
+    async def _compute(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
+        return await anyio.to_thread.run_sync(function, *arguments, limiter=self._computations)
+
+    async def _parsed(self, content: Any) -> tuple[Any, list[ParsedReference]]:
+        if _characters(content) > INLINE_CHARACTERS:
+            return await self._compute(parse_content, content)
+        return parse_content(content)
+
+    def _distinct(
+        self, references: Sequence[ParsedReference | SessionReferenceError], agent_id: str
+    ) -> list[ParsedReference]:
+        return distinct_references(references, agent_id, self._settings.max_references)
+
+    async def _all(self, inputs: dict[Key, Value], function: Callable[[Value], Result]) -> dict[Key, Result]:
+        """Run a function in a thread for every input, in parallel; the first failure cancels the others."""
+        results: dict[Key, Result] = {}
+        failures: list[SessionReferenceError] = []
+
+        async with anyio.create_task_group() as group:
+
+            async def run(key: Key, value: Value) -> None:
+                try:
+                    results[key] = await self._threads.run(function, value)
+                except SessionReferenceError as failure:
+                    failures.append(failure)
+                    group.cancel_scope.cancel()
+
+            for key, value in inputs.items():
+                group.start_soon(run, key, value)
+        if failures:
+            raise failures[0]
+        return results
+
+
+def _fit_all(
+    messages: Sequence[_Message], captures: dict[str, Capture], budget: int
+) -> list[list[_Shown]]:
+    """Fit every reference of every message; runs in a worker thread. Raises BUDGET_EXCEEDED."""
+    return [[_fit(message, at, captures, budget) for at in range(len(message.references))] for message in messages]
+
+
+def _fit(message: _Message, at: int, captures: dict[str, Capture], budget: int) -> _Shown:
+    reference = message.references[at]
+    capture = captures[reference.session_id]
+    try:
+        retained = retain(capture, reference.label, budget, check_cancelled)
+    except RetentionError as error:
+        failure = budget_exceeded(reference.session_id, budget, error.size, at)
+        raise failure.at(message_index=message.index) from None
+    return _Shown(reference, capture, retained, snapshot_object(capture, reference.label, retained.items))
+
+
+def _record(row: _Shown, at: int) -> ReferenceRecord:
+    return ReferenceRecord(
+        session_id=row.reference.session_id,
+        label=row.reference.label,
+        captured_format_version=row.capture.format_version or UNSET,
+        captured_through_seq=row.capture.captured_through_seq,
+        compacted=row.retained.compacted,
+        original_messages=row.retained.original_messages,
+        retained_messages=len(row.retained.items),
+        omitted_messages=row.retained.omitted_messages,
+        omitted_bytes=row.retained.omitted_bytes,
+        truncated=row.retained.truncated,
+        input_index=at,
+    )
+
+
+def _placed(failure: SessionReferenceError, messages: Sequence[_Message]) -> SessionReferenceError:
+    """The failure of a source, with the place of its first mention."""
+    for message in messages:
+        for at, reference in enumerate(message.references):
+            if reference.session_id == failure.facts.session_id:
+                return failure.at(input_index=at, message_index=message.index)
+    return failure
+
+
+def _is_from_user(message: Any) -> bool:
+    if not isinstance(message, dict) or "content" not in message:
+        return False
+    source: Any = message.get("source")
+    return isinstance(source, dict) and source.get("kind") == "user"
+
+
+def _characters(content: Any) -> int:
+    if isinstance(content, str):
+        return len(content)
+    if not isinstance(content, list):
+        return 0
+    blocks: list[Any] = content
+    return sum(len(block["text"]) for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str))
+
+
+async def _nothing() -> None:
+    """There is nothing to take back."""

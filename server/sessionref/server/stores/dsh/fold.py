@@ -1,0 +1,286 @@
+"""The current surface of a log, event by event: what is shown now, after all replacements (dsh-format section 3.5).
+
+The surface is a linked list beside a dictionary from position to node, so that every event costs what it adds and
+removes. The state can be taken out and resumed at any event.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET
+
+from sessionref.protocol.jsontext import utf8_length
+from sessionref.server.store import ConversationItem
+from sessionref.server.stores.dsh.citations import Citations
+from sessionref.server.stores.dsh.descriptors import agent_label, title
+from sessionref.server.stores.dsh.events import (
+    AssistantMessage,
+    Event,
+    LogOnlyEvent,
+    NamedReplace,
+    PackedArguments,
+    PackedTexts,
+    Replace,
+    StepEnd,
+    StepStart,
+    SubagentDescriptor,
+    SurfaceEvent,
+    SystemMessage,
+    TitleEvent,
+    ToolResult,
+    TurnEnd,
+    TurnStart,
+    UnknownEvent,
+)
+from sessionref.server.stores.dsh.header import safe_integer
+from sessionref.server.stores.dsh.limits import DshLimits
+from sessionref.server.stores.dsh.problems import corrupt, too_large
+from sessionref.server.stores.dsh.projection import project
+from sessionref.server.stores.dsh.records import Record
+
+__all__ = ("Fold", "FoldState", "SurfaceNode")
+
+NodeKind = Literal["message", "tool-result", "system"]
+
+_NAMED_VERSION: Final = 3
+"""From this format on the ends of a range have other names, and a system prompt at the head of the surface stays."""
+
+
+class SurfaceNode(msgspec.Struct, frozen=True):
+    """One event on the surface: its position in the log, and what it adds to the conversation, if anything."""
+
+    seq: int
+    kind: NodeKind
+    item: ConversationItem | None = None
+
+
+class FoldState(msgspec.Struct, kw_only=True):
+    """All that a fold knows, in builtins and Structs. `next_seq` is the position that the next event must have."""
+
+    version: int
+    next_seq: int = 0
+    nodes: list[SurfaceNode] = []
+    title: str | None = None
+    agent_label: str | None = None
+    turn_open: bool = False
+    step_open: bool = False
+    pending_calls: list[str] = []
+    unknown_events: int = 0
+
+
+class _Link:
+    """A place in the linked list; the list's own link is before its head and behind its tail."""
+
+    __slots__ = ("after", "before", "node")
+
+    def __init__(self, node: SurfaceNode | None = None) -> None:
+        self.node = node
+        self.before: _Link = self
+        self.after: _Link = self
+
+
+class Fold:
+    """Takes the events of one log in their order; `title` and `agent_label` are the latest so far.
+
+    `unknown_events` counts events of unknown types that were passed over and did not say that they may be.
+    """
+
+    def __init__(self, version: int, limits: DshLimits | None = None) -> None:
+        self.version = version
+        self.title: str | None = None
+        self.agent_label: str | None = None
+        self.unknown_events = 0
+        self._limit = (limits or DshLimits()).conversation_bytes
+        self._next_seq = 0
+        self._ends = _Link()
+        self._links: dict[int, _Link] = {}
+        self._bytes = 0
+        self._turn_open = False
+        self._step_open = False
+        self._pending: dict[str, None] = {}
+
+    @classmethod
+    def resume(cls, state: FoldState, limits: DshLimits | None = None) -> Fold:
+        """A fold that goes on where the state was taken."""
+        fold = cls(state.version, limits)
+        fold.title, fold.agent_label = state.title, state.agent_label
+        fold.unknown_events = state.unknown_events
+        fold._next_seq = state.next_seq
+        fold._turn_open, fold._step_open = state.turn_open, state.step_open
+        fold._pending = dict.fromkeys(state.pending_calls)
+        for node in state.nodes:
+            fold._insert(node, fold._ends)
+        return fold
+
+    def state(self) -> FoldState:
+        """A copy of all that the fold knows; the fold may go on."""
+        return FoldState(
+            version=self.version,
+            next_seq=self._next_seq,
+            nodes=self.surface(),
+            title=self.title,
+            agent_label=self.agent_label,
+            turn_open=self._turn_open,
+            step_open=self._step_open,
+            pending_calls=list(self._pending),
+            unknown_events=self.unknown_events,
+        )
+
+    def surface(self) -> list[SurfaceNode]:
+        """The nodes of the current surface, in the order in which they are shown."""
+        nodes: list[SurfaceNode] = []
+        link = self._ends.after
+        while link.node is not None:
+            nodes.append(link.node)
+            link = link.after
+        return nodes
+
+    def items(self) -> list[ConversationItem]:
+        """The conversation on the current surface."""
+        return [node.item for node in self.surface() if node.item is not None]
+
+    @property
+    def turn_open(self) -> bool:
+        """Whether the log ends inside a turn."""
+        return self._turn_open
+
+    @property
+    def pending_calls(self) -> int:
+        """How many tool calls of the open turn have no result."""
+        return len(self._pending)
+
+    @property
+    def captured_through_seq(self) -> int | None:
+        """The last position, with the events that a reader adds to close an open turn; None without events.
+
+        Those are a result for each pending call, the end of the step and the end of the turn (dsh-format section 2.6).
+        """
+        if not self._next_seq:
+            return None
+        closers = len(self._pending) + self._step_open + 1 if self._turn_open else 0
+        return self._next_seq - 1 + closers
+
+    def feed(self, record: Record) -> bool:
+        """Take the next event; false, and nothing changes, if its position does not continue the log.
+
+        Raises Unreadable: corrupt for an event that breaks a rule of the surface, too-large.
+        """
+        if isinstance(record, PackedTexts | PackedArguments):
+            length = record.length()
+            if record.seq0 != self._next_seq or not length:
+                return False
+            self._next_seq += length
+            return True
+        if record.seq != self._next_seq:
+            return False
+        self._next_seq += 1
+        if isinstance(record, SurfaceEvent):
+            self._show(record)
+        elif isinstance(record, UnknownEvent):
+            if record.surface_op is not UNSET:
+                raise corrupt()
+            self.unknown_events += record.ignorable is not True
+        elif record.surface_op is not UNSET or record.source_event_seqs is not UNSET:
+            raise corrupt()
+        elif not isinstance(record, LogOnlyEvent):
+            self._note(record)
+        return True
+
+    def _note(self, event: Event) -> None:
+        match event:
+            case TurnStart() | TurnEnd():
+                self._turn_open = isinstance(event, TurnStart)
+                self._step_open = False
+                self._pending.clear()
+            case StepStart():
+                self._step_open = True
+            case StepEnd():
+                self._step_open = False
+                self._pending.clear()
+            case TitleEvent():
+                self.title = title(event) or self.title
+            case SubagentDescriptor():
+                self.agent_label = agent_label(event)
+            case _:
+                pass
+
+    def _show(self, event: SurfaceEvent) -> None:
+        kind: NodeKind = "message"
+        if isinstance(event, ToolResult):
+            kind = "tool-result"
+            for call in event.call_ids():
+                if isinstance(call, str):
+                    self._pending.pop(call, None)
+        elif isinstance(event, SystemMessage):
+            kind = "system"
+        elif isinstance(event, AssistantMessage) and self._step_open:
+            self._announce(event)
+        node = SurfaceNode(event.seq, kind, project(event, self.version))
+        place = self._ends if event.surface_op == "append" else self._replace(event, kind)
+        self._insert(node, place)
+
+    def _announce(self, event: AssistantMessage) -> None:
+        data = event.data
+        for block in (data.message.content if data.message else data.content) or ():
+            if block.type == "tool-call" and isinstance(block.id, str):
+                self._pending[block.id] = None
+
+    def _replace(self, event: SurfaceEvent, kind: NodeKind) -> _Link:
+        """Remove the nodes that the event shadows; the link before which it belongs."""
+        first, last = self._range(event.surface_op)
+        if event.source_event_seqs is UNSET:
+            raise corrupt()
+        cited = Citations(event.source_event_seqs)
+        shadowed: list[SurfaceNode] = []
+        link = first
+        while True:
+            if link.node is None or link.node.seq not in cited:
+                raise corrupt()
+            shadowed.append(link.node)
+            if link is last:
+                break
+            link = link.after
+        if kind == "tool-result" and [node.kind for node in shadowed] != ["tool-result"]:
+            raise corrupt()
+        takes_head = first is self._ends.after and shadowed[0].kind == "system"
+        if self.version >= _NAMED_VERSION and takes_head and (kind != "system" or len(shadowed) > 1):
+            raise corrupt()
+        for node in shadowed:
+            del self._links[node.seq]
+            self._bytes -= utf8_length(node.item.text) if node.item else 0
+        first.before.after, last.after.before = last.after, first.before
+        return last.after
+
+    def _range(self, operation: Any) -> tuple[_Link, _Link]:
+        """The first and the last link of a replacement, in no order that is known yet."""
+        try:
+            if self.version < _NAMED_VERSION:
+                replace = msgspec.convert(operation, Replace)
+                ends = replace.start, replace.end
+            else:
+                named = msgspec.convert(operation, NamedReplace)
+                ends = named.start, named.end
+        except msgspec.ValidationError:
+            raise corrupt() from None
+        first, last = (self._links.get(_position(number)) for number in ends)
+        if first is None or last is None:
+            raise corrupt()
+        return first, last
+
+    def _insert(self, node: SurfaceNode, place: _Link) -> None:
+        link = _Link(node)
+        link.before, link.after = place.before, place
+        place.before.after = link
+        place.before = link
+        self._links[node.seq] = link
+        if node.item is not None:
+            self._bytes += utf8_length(node.item.text)
+            if self._bytes > self._limit:
+                raise too_large(self._limit)
+
+
+def _position(number: float) -> int:
+    position = safe_integer(number)
+    return -1 if position is None else position

@@ -1,0 +1,133 @@
+"""The bytes of one log as blocks of complete lines, plain or zstd, of a size fixed when reading starts.
+
+A compressed log is a row of independent zstd frames, of which the first holds the header line alone and every other
+one whole lines (dsh-format section 1.2, RFC 8878).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from typing import Final
+
+from sessionref.server.store import CheckCancelled
+from sessionref.server.stores.dsh.limits import DshLimits
+from sessionref.server.stores.dsh.problems import corrupt, too_large
+
+__all__ = ("LogReader",)
+
+_FRAME_MAGIC: Final = b"\x28\xb5\x2f\xfd"
+_FIRST_BYTES: Final = 4096
+"""The first step of a read: more than most header lines, so that reading a header alone stays cheap."""
+_FIRST_STEP: Final = 512
+"""The first step into a frame: most frames are small, and what follows one in a step is copied at its end."""
+
+
+class LogReader:
+    """One pass over a log whose descriptor stands at its start.
+
+    `torn` is true, after the last block, if the log ends in an incomplete line or frame.
+    """
+
+    def __init__(
+        self, descriptor: int, size: int, *, compressed: bool, limits: DshLimits, check: CheckCancelled
+    ) -> None:
+        self.torn = False
+        self._descriptor = descriptor
+        self._left = size
+        self._compressed = compressed
+        self._limits = limits
+        self._check = check
+        self._open_line: list[bytes] = []
+        self._open_bytes = 0
+        self._header_read = False
+        self._first_frame_read = False
+
+    def blocks(self) -> Iterator[bytes]:
+        """The header line, then blocks of one or more complete lines, all with their line feeds.
+
+        Raises Unreadable (corrupt, too-large), OSError, and what `check` raises.
+        """
+        for piece in self._frames() if self._compressed else self._pieces():
+            block = self._complete_lines(piece)
+            if not block:
+                continue
+            if not self._header_read:
+                self._header_read = True
+                end = block.index(b"\n") + 1
+                yield block[:end]
+                block = block[end:]
+            if block:
+                if self._compressed and not self._first_frame_read:
+                    raise corrupt()
+                yield block
+        self.torn = self.torn or self._open_bytes > 0
+
+    def _complete_lines(self, piece: bytes) -> bytes:
+        """The piece up to its last line feed, behind what was left of the pieces before."""
+        first = piece.find(b"\n")
+        if self._open_bytes + (first if first >= 0 else len(piece)) > self._limits.line_bytes:
+            raise too_large(self._limits.line_bytes)
+        if first < 0:
+            self._open_line.append(piece)
+            self._open_bytes += len(piece)
+            return b""
+        end = piece.rfind(b"\n") + 1
+        block = b"".join([*self._open_line, piece[:end]])
+        self._open_line = [piece[end:]]
+        self._open_bytes = len(piece) - end
+        return block
+
+    def _read(self, size: int) -> bytes:
+        data = os.read(self._descriptor, min(size, self._left))
+        self._left = self._left - len(data) if data else 0
+        return data
+
+    def _pieces(self) -> Iterator[bytes]:
+        size = _FIRST_BYTES
+        while self._left:
+            self._check()
+            if data := self._read(size):
+                yield data
+            size = self._limits.piece_bytes
+
+    def _frames(self) -> Iterator[bytes]:
+        # Loaded here, so that homes without compressed logs do without it.
+        if sys.version_info >= (3, 14):
+            from compression import zstd
+        else:
+            from backports import zstd
+
+        options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: self._limits.window_log}
+        data = memoryview(self._read(_FIRST_BYTES))
+        while data:
+            while len(data) < len(_FRAME_MAGIC) and self._left:
+                data = memoryview(bytes(data) + self._read(self._limits.compressed_bytes))
+            if not _FRAME_MAGIC.startswith(bytes(data[: len(_FRAME_MAGIC)])):
+                raise corrupt()
+            frame = zstd.ZstdDecompressor(options=options)
+            step = _FIRST_STEP
+            while not frame.eof:
+                self._check()
+                if frame.needs_input and not data:
+                    data = memoryview(self._read(self._limits.compressed_bytes))
+                    if not data:
+                        self.torn = True
+                        return
+                given = data[:step] if frame.needs_input else data[:0]
+                try:
+                    piece = frame.decompress(given, self._limits.piece_bytes)
+                except zstd.ZstdError as error:
+                    # The library tells the two apart by its text alone.
+                    if "memory" in str(error):
+                        raise too_large(1 << self._limits.window_log) from None
+                    raise corrupt() from None
+                data = data[len(given) - len(frame.unused_data) :]
+                step = min(2 * step, self._limits.compressed_bytes)
+                if piece:
+                    yield piece
+            if self._open_bytes or not self._header_read:
+                raise corrupt()
+            self._first_frame_read = True
+            data = data or memoryview(self._read(self._limits.compressed_bytes))

@@ -1,0 +1,29 @@
+"""How much of a log is read before the session is refused as too large (contract section 4, Reading DSH logs)."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ("DshLimits",)
+
+
+class DshLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of reading one log; the first four refuse a session, the others bound one step of reading."""
+
+    line_bytes: int = 64 * 1024 * 1024
+    """The longest line: a single message with attachments stays far below it."""
+
+    depth: int = 512
+    """Levels of JSON nesting: what the codecs can take without a RecursionError."""
+
+    conversation_bytes: int = 256 * 1024 * 1024
+    """UTF-8 bytes of projected text held at once: no budget can use more than a small part of it."""
+
+    window_log: int = 27
+    """Binary logarithm of the largest zstd window: 128 MiB, what one frame may make the decompressor allocate."""
+
+    piece_bytes: int = 1024 * 1024
+    """Bytes read or decompressed in one step, and so between two looks at the cancellation."""
+
+    compressed_bytes: int = 64 * 1024
+    """Compressed bytes given to zstd in one step: what follows a frame's end in them is copied at every end."""
