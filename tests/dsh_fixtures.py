@@ -58,7 +58,10 @@ class Event:
     def line(self, seq: int, version: int) -> bytes:
         """The event as a line of a log, with its line feed."""
         packed = self.type.endswith("-chunks")
-        fields: dict[str, Any] = {"type": self.type, **({"seq0": seq, "time0": 7} if packed else {"seq": seq, "time": 7})}
+        fields: dict[str, Any] = {
+            "type": self.type,
+            **({"seq0": seq, "time0": 7} if packed else {"seq": seq, "time": 7}),
+        }
         fields["data"] = self.data
         if self.type == "assistant/message" and version >= 2:
             fields["data"] = {**self.data, "stream": []}
@@ -124,7 +127,11 @@ class DshHome:
 
 
 def header_line(
-    session_id: str, version: int = 0, cwd: str | None = None, created_at: int = 1000, more: dict[str, Any] | None = None
+    session_id: str,
+    version: int = 0,
+    cwd: str | None = None,
+    created_at: int = 1000,
+    more: dict[str, Any] | None = None,
 ) -> bytes:
     """The first line of a log; members of `more` that are None are left out."""
     fields: dict[str, Any] = {"type": "session", "version": version, "id": session_id, "createdAt": created_at}

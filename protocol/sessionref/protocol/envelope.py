@@ -8,7 +8,15 @@ from typing import Any
 import msgspec
 
 from sessionref.protocol.errors import ProtocolError, RpcError, invalid_request, parse_error
-from sessionref.protocol.jsontext import MAX_DEPTH, JsonError, NestingError, decode_json, encode_json
+from sessionref.protocol.jsontext import (
+    MAX_DEPTH,
+    JsonError,
+    NestingError,
+    as_array,
+    as_object,
+    decode_json,
+    encode_json,
+)
 
 __all__ = (
     "Batch",
@@ -68,9 +76,9 @@ def decode_message(data: bytes, *, max_batch: int) -> MessageMember | Batch:
         return Invalid(invalid_request("the message is nested too deep", limit=MAX_DEPTH), None)
     except JsonError:
         return Invalid(parse_error(), None)
-    if not isinstance(decoded, list):
+    members = as_array(decoded)
+    if members is None:
         return _member(decoded)
-    members: list[Any] = decoded
     if not members:
         return Invalid(invalid_request("the batch is empty"), None)
     if len(members) > max_batch:
@@ -105,9 +113,9 @@ def encode_batch(responses: Iterable[bytes]) -> bytes:
 
 
 def _member(value: Any) -> MessageMember:
-    if not isinstance(value, dict):
+    message = as_object(value)
+    if message is None:
         return Invalid(invalid_request("a request must be an object"), None)
-    message: dict[str, Any] = value
     identity = message.get("id")
     has_identity = isinstance(identity, str | int | float) and not isinstance(identity, bool)
     known = identity if has_identity else None
@@ -118,7 +126,8 @@ def _member(value: Any) -> MessageMember:
     method = message.get("method")
     if not isinstance(method, str):
         return Invalid(invalid_request('the member "method" must be a string'), known)
-    params = message.get("params")
-    if params is not None and not isinstance(params, dict | list):
+    given = message.get("params")
+    params = as_object(given) if isinstance(given, dict) else as_array(given)
+    if params is None and given is not None:
         return Invalid(invalid_request('the member "params" must be an object or an array'), known)
     return Notification(method, params) if known is None else Request(known, method, params)

@@ -158,9 +158,7 @@ class SessionReferenceError(RpcError):
         """Why reading failed, for READ_FAILED."""
         return self.facts.reason
 
-    def at(
-        self, *, input_index: int | None = None, message_index: int | None = None
-    ) -> SessionReferenceError:
+    def at(self, *, input_index: int | None = None, message_index: int | None = None) -> SessionReferenceError:
         """The same failure with its place in the request added where it is not yet known."""
         facts = msgspec.structs.replace(
             self.facts,

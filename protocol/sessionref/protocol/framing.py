@@ -116,9 +116,9 @@ class FrameDecoder:
         self._buffer = kept.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)
         if not self._buffer:
             return False
-        if self._buffer[:1] in (b"{", b"["):
+        if self._buffer.startswith((b"{", b"[")):
             self._enter(_State.LINE)
-        elif self._buffer[:1] in (b"C", b"c"):
+        elif self._buffer.startswith((b"C", b"c")):
             self._enter(_State.HEADER)
         else:
             self._reject_opening(events)

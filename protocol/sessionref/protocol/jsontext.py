@@ -11,14 +11,18 @@ import json
 import math
 import re
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 __all__ = (
     "JsonError",
     "NestingError",
+    "as_array",
+    "as_object",
+    "check_depth",
     "decode_json",
+    "decode_json_slowly",
     "encode_json",
     "join_surrogates",
     "nesting_depth",
@@ -64,6 +68,16 @@ def replace_surrogates(text: str) -> str:
 def utf8_length(text: str) -> int:
     """Bytes of the text as UTF-8, a lone surrogate counting as U+FFFD (three)."""
     return len(text) if text.isascii() else len(replace_surrogates(text).encode())
+
+
+def as_object(value: Any) -> dict[str, Any] | None:
+    """The value if it is a JSON object, None if it is anything else."""
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def as_array(value: Any) -> list[Any] | None:
+    """The value if it is a JSON array, None if it is anything else."""
+    return cast("list[Any]", value) if isinstance(value, list) else None
 
 
 def nesting_depth(data: bytes) -> int:

@@ -230,11 +230,7 @@ class _MentionFinder:
 def _without_tokens(text: str) -> str:
     """Break what only the replacement of other tokens has joined into a token, the way labels are cleaned."""
     for token in reversed(_tokens(text)):
-        text = (
-            text[: token.start]
-            + text[token.start : token.end].replace(SCHEME, "dsh-session ")
-            + text[token.end :]
-        )
+        text = text[: token.start] + text[token.start : token.end].replace(SCHEME, "dsh-session ") + text[token.end :]
     return text if not _tokens(text) else text.replace(SCHEME, "dsh-session ")
 
 

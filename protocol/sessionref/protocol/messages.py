@@ -10,6 +10,8 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
+from sessionref.protocol.jsontext import as_object
+
 __all__ = (
     "Catalog",
     "ContextForm",
@@ -111,11 +113,7 @@ class Notice(msgspec.Struct, frozen=True):
     summary: str
 
     def __post_init__(self) -> None:
-        if (
-            not self.summary.strip()
-            or len(self.summary) > SUMMARY_CHARACTERS
-            or len(self.summary.splitlines()) > 1
-        ):
+        if not self.summary.strip() or len(self.summary) > SUMMARY_CHARACTERS or len(self.summary.splitlines()) > 1:
             raise ValueError(f"a notice needs a summary: one line of at most {SUMMARY_CHARACTERS} characters")
 
 
@@ -150,14 +148,12 @@ _FORMS: Final[dict[str, type[Instructions | Catalog | Snapshot | Notice | Relay 
 
 def decode_form(source: Any) -> ContextForm:
     """The form that a message's `source` declares, as decoded JSON; Opaque where it does not hold its facts."""
-    kind = _FORMS.get(source["form"]) if isinstance(source, dict) and _is_text(source.get("form")) else None
+    members = as_object(source) or {}
+    form = members.get("form")
+    kind = _FORMS.get(form) if isinstance(form, str) else None
     if kind is None:
         return Opaque()
     try:
-        return msgspec.convert(source, kind)
+        return msgspec.convert(members, kind)
     except msgspec.ValidationError:
         return Opaque()
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)

@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from sessionref.protocol.errors import invalid_params
+from sessionref.protocol.jsontext import as_object
 from sessionref.protocol.messages import ContextMessage
 
 __all__ = (
@@ -241,9 +242,7 @@ METHODS: Final[dict[str, MethodSpecification]] = {
             params=AnyParams,
             result=InitializeResult,
         ),
-        MethodSpecification(
-            name=DISCOVER, summary="Get this document.", params=NoParams, result=dict[str, Any]
-        ),
+        MethodSpecification(name=DISCOVER, summary="Get this document.", params=NoParams, result=dict[str, Any]),
         MethodSpecification(name=SHUTDOWN, summary="Announce the end; `exit` follows.", params=NoParams),
         MethodSpecification(
             name=EXIT, summary="End the process or the connection.", params=NoParams, is_notification=True
@@ -282,9 +281,8 @@ def bind_params(kind: type[ParamsType], positional: tuple[Any, ...], named: dict
             raise invalid_params(f"missing param {field.encode_name}")
     if _CONTEXT_WINDOW in present:
         present[_CONTEXT_WINDOW] = _integral(present[_CONTEXT_WINDOW])
-    route = present.get("route")
-    if isinstance(route, dict):
-        members: dict[str, Any] = route
+    members = as_object(present.get("route"))
+    if members is not None:
         for name in members:
             if name not in Route.__struct_encode_fields__:
                 raise invalid_params(f"unknown member {_shown(name)} in param route")

@@ -42,7 +42,7 @@ def openrpc_document() -> dict[str, Any]:
         "info": {
             "title": "sessionref",
             "version": PROTOCOL_VERSION,
-            "description": "Finds earlier AI-coding sessions and turns mentions of them into bounded, untrusted context.",
+            "description": "Finds earlier AI-coding sessions and turns mentions of them into bounded context.",
             "license": {"name": "MIT"},
         },
         "methods": [_method(row, schemas) for row in METHODS.values()],

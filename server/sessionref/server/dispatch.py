@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 from jsonrpcserver import Error, Success, dispatch_to_response
@@ -105,9 +105,9 @@ class Dispatcher:
         self._dispatch(control, {"method": notification.method, "params": _given(notification.params)})
 
     def _dispatch(self, control: ConnectionControl, message: dict[str, Any]) -> Any:
-        return dispatch_to_response(
-            message, self._methods, context=control, deserializer=lambda decoded: decoded, validator=lambda valid: valid
-        )
+        # Decoded and checked already, by our envelope: both steps of the library are given nothing to do.
+        decoded: Any = message
+        return dispatch_to_response(decoded, self._methods, context=control, deserializer=_same, validator=_same)
 
     def _candidates(self, control: ConnectionControl, params: m.CandidatesParams) -> Deferred:
         return Deferred(partial(self._resolver.candidates, params))
@@ -177,9 +177,16 @@ def failure_of(error: Exception) -> RpcError:
     return internal_error(incident)
 
 
-def unwrap(value: Any) -> tuple[Any, Callable[[], Awaitable[None]] | None]:
+def unwrap(value: Any) -> tuple[Any, Callable[[], Coroutine[Any, Any, None]] | None]:
     """A method's result, and how to take back what it has saved if the answer is lost."""
-    return (value.result, value.discard) if isinstance(value, Prepared) else (value, None)
+    if isinstance(value, Prepared):
+        prepared = cast("Prepared[Any]", value)
+        return prepared.result, prepared.discard
+    return value, None
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _given(params: dict[str, Any] | list[Any] | None) -> dict[str, Any] | list[Any]:

@@ -155,9 +155,7 @@ class Connection:
 
     def exit(self) -> None:
         """End the connection without a drain."""
-        self._finish_reading(
-            ConnectionEnd.EXIT_AFTER_SHUTDOWN if self.is_shutting_down else ConnectionEnd.EXIT_ALONE
-        )
+        self._finish_reading(ConnectionEnd.EXIT_AFTER_SHUTDOWN if self.is_shutting_down else ConnectionEnd.EXIT_ALONE)
 
     def _finish_reading(self, end: ConnectionEnd) -> None:
         if not self._reading.cancel_called:
@@ -294,5 +292,3 @@ class Connection:
         while self._in_flight:
             self._idle = anyio.Event()
             await self._idle.wait()
-
-

@@ -6,7 +6,7 @@ import logging
 import logging.handlers
 import queue
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Final
 
@@ -20,7 +20,7 @@ FLUSH_SECONDS: Final = 0.2
 
 
 @contextmanager
-def logging_to_standard_error() -> Iterator[None]:
+def logging_to_standard_error() -> Generator[None]:
     """Send this process's log to standard error while inside."""
     # The default prints failures of logging itself to the very stream that does not take them.
     logging.raiseExceptions = False

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final
 
 import anyio
 import msgspec
@@ -16,7 +16,7 @@ __all__ = ("Outbox", "OutgoingMessage")
 JOINED_BYTES: Final = 262_144
 """Answers that are ready together are written together up to about this size; more would only delay the first."""
 
-OnLost = Callable[[], Awaitable[None]]
+OnLost = Callable[[], Coroutine[Any, Any, None]]
 
 
 class OutgoingMessage(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from sessionref.protocol.errors import SessionReferenceError, invalid_reference, self_reference, too_many_references
-from sessionref.protocol.jsontext import join_surrogates
+from sessionref.protocol.jsontext import as_array, as_object, join_surrogates
 from sessionref.protocol.mention import ParsedReference, clean_label, parse_session_reference_text
 
 __all__ = ("check_references", "distinct_references", "parse_content")
@@ -21,17 +21,17 @@ def parse_content(content: Any) -> tuple[Any, list[ParsedReference]]:
     if isinstance(content, str):
         parsed = parse_session_reference_text(content)
         return parsed.text, parsed.references
-    if not isinstance(content, list):
+    given = as_array(content)
+    if given is None:
         return content, []
-    given: list[Any] = content
     blocks: list[Any] = []
     references: list[ParsedReference] = []
     for block in given:
-        if isinstance(block, dict) and block.get("type") == "text" and isinstance(block.get("text"), str):
-            members: dict[str, Any] = block
+        members = as_object(block) or {}
+        if members.get("type") == "text" and isinstance(members.get("text"), str):
             parsed = parse_session_reference_text(members["text"])
             references += parsed.references
-            blocks.append({**members, "text": parsed.text} if parsed.references else members)
+            blocks.append({**members, "text": parsed.text} if parsed.references else block)
         else:
             blocks.append(block)
     return blocks, references
@@ -43,9 +43,9 @@ def check_references(given: Sequence[Any]) -> list[ParsedReference | SessionRefe
 
 
 def _check(element: Any, index: int) -> ParsedReference | SessionReferenceError:
-    if not isinstance(element, dict):
+    members = as_object(element)
+    if members is None:
         return invalid_reference("a reference must be an object", input_index=index)
-    members: dict[str, Any] = element
     session_id, label = members.get("sessionId"), members.get("label")
     if not isinstance(session_id, str):
         return invalid_reference("a reference needs a sessionId that is a string", input_index=index)

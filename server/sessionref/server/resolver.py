@@ -1,10 +1,10 @@
-"""The resolver: candidates, prepare and prepareMessages; the order of effects, and nothing else (contract section 4)."""
+"""The resolver: candidates, prepare and prepareMessages; the order of effects, and nothing else (section 4)."""
 
 from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 import anyio
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 
 from sessionref.protocol.errors import SessionReferenceError, budget_exceeded
-from sessionref.protocol.jsontext import join_surrogates
+from sessionref.protocol.jsontext import as_array, as_object, join_surrogates
 from sessionref.protocol.mention import ParsedReference
 from sessionref.protocol.messages import ContextMessage, ReferenceRecord, SessionReferenceSource, TextBlock
 from sessionref.protocol.methods import (
@@ -60,7 +60,7 @@ DISCARD_SECONDS: Final = 2.0
 class Prepared(Generic[Result]):
     """A result that may have spilled: `discard` takes its files back if the answer never reaches the peer."""
 
-    def __init__(self, result: Result, discard: Callable[[], Awaitable[None]]) -> None:
+    def __init__(self, result: Result, discard: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.result = result
         self.discard = discard
 
@@ -139,7 +139,9 @@ class Resolver:
             content = params.content
             references = self._distinct(check_references(params.references), agent_id)
         message = _Message(content, references)
-        contexts, diagnostics, discard = await self._contexts([message], agent_id, params.route, params.preview or False)
+        contexts, diagnostics, discard = await self._contexts(
+            [message], agent_id, params.route, params.preview or False
+        )
         result = PrepareResult(
             content=content, additional_context=contexts[0] or UNSET, diagnostics=diagnostics or UNSET
         )
@@ -166,7 +168,7 @@ class Resolver:
 
     async def _contexts(
         self, messages: Sequence[_Message], agent_id: str, route: Route | None, preview: bool
-    ) -> tuple[list[ContextMessage | None], list[DiagnosticRecord], Callable[[], Awaitable[None]]]:
+    ) -> tuple[list[ContextMessage | None], list[DiagnosticRecord], Callable[[], Coroutine[Any, Any, None]]]:
         """Budget, read, render, spill: for each message its context, and how to take everything back."""
         session_ids = {reference.session_id: None for message in messages for reference in message.references}
         if not session_ids:
@@ -312,9 +314,7 @@ class Resolver:
         return results
 
 
-def _fit_all(
-    messages: Sequence[_Message], captures: dict[str, Capture], budget: int
-) -> list[list[_Shown]]:
+def _fit_all(messages: Sequence[_Message], captures: dict[str, Capture], budget: int) -> list[list[_Shown]]:
     """Fit every reference of every message; runs in a worker thread. Raises BUDGET_EXCEEDED."""
     return [[_fit(message, at, captures, budget) for at in range(len(message.references))] for message in messages]
 
@@ -356,19 +356,16 @@ def _placed(failure: SessionReferenceError, messages: Sequence[_Message]) -> Ses
 
 
 def _is_from_user(message: Any) -> bool:
-    if not isinstance(message, dict) or "content" not in message:
-        return False
-    source: Any = message.get("source")
-    return isinstance(source, dict) and source.get("kind") == "user"
+    members = as_object(message) or {}
+    source = as_object(members.get("source")) or {}
+    return "content" in members and source.get("kind") == "user"
 
 
 def _characters(content: Any) -> int:
     if isinstance(content, str):
         return len(content)
-    if not isinstance(content, list):
-        return 0
-    blocks: list[Any] = content
-    return sum(len(block["text"]) for block in blocks if isinstance(block, dict) and isinstance(block.get("text"), str))
+    blocks = [as_object(block) or {} for block in as_array(content) or []]
+    return sum(len(block["text"]) for block in blocks if isinstance(block.get("text"), str))
 
 
 async def _nothing() -> None:

@@ -80,7 +80,7 @@ def retain(capture: Capture, label: str, budget: int, check: CheckCancelled) -> 
     kept = list(range(len(items)))
     omitted_bytes = 0
     if size > budget:
-        kept = []
+        kept.clear()
         for index, item in enumerate(items):
             if size > budget and not item.checkpoint and index < len(items) - 1:
                 size -= _item_size(item, lengths[index]) + 1
@@ -95,9 +95,7 @@ def retain(capture: Capture, label: str, budget: int, check: CheckCancelled) -> 
         if shortened is None:
             raise RetentionError(fixed)
         omitted_bytes += sum(omitted for _, omitted in shortened)
-        shown = [
-            msgspec.structs.replace(item, text=text) for item, (text, _) in zip(shown, shortened, strict=True)
-        ]
+        shown = [msgspec.structs.replace(item, text=text) for item, (text, _) in zip(shown, shortened, strict=True)]
     return Retained(
         items=shown,
         compacted=any(item.checkpoint for item in items),
@@ -249,4 +247,3 @@ def _notice(omitted: int) -> str:
 
 _NOTICE_BYTES: Final = serialised_length(_notice(0)) - 1
 """Serialised bytes of the notice line without its digits."""
-

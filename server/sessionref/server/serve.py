@@ -66,6 +66,7 @@ async def _serve(
         limits,
         on_ending=on_ending,
     )
+    end = ConnectionEnd.STOPPED
     async with anyio.create_task_group() as tasks:
         await tasks.start(_stop_on_signal, connection)
         if spills is not None:

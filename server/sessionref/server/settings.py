@@ -98,7 +98,7 @@ def load_settings(
     `options` holds command line values by key. Raises SessionReferenceError INVALID_CONFIG.
     """
     values: dict[str, Any] = {"spill_directory": default_spill_directory(dict(environment))}
-    origins = {key: "default" for key in SETTINGS}
+    origins = dict.fromkeys(SETTINGS, "default")
     warnings: list[str] = []
 
     def take(key: str, given: Any, origin: str) -> None:

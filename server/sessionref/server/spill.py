@@ -14,7 +14,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
@@ -23,7 +23,14 @@ import msgspec
 
 from sessionref.protocol.jsontext import replace_surrogates
 
-__all__ = ("LocalSpillStore", "SavedSpill", "SpillStore", "SpillTransaction", "default_spill_directory", "remove_spills")
+__all__ = (
+    "LocalSpillStore",
+    "SavedSpill",
+    "SpillStore",
+    "SpillTransaction",
+    "default_spill_directory",
+    "remove_spills",
+)
 
 RETRIEVAL_HINT: Final = "Read this file with an offset and a limit, or search it; its lines are JSON strings of text."
 SECONDS_PER_DAY: Final = 86_400
@@ -81,9 +88,7 @@ class SpillTransaction:
 class SpillStore(Protocol):
     """Keeps full snapshots where the model can read them later; synchronous, called from worker threads."""
 
-    def save(
-        self, owner_id: str, number: int, content: Iterable[bytes], transaction: SpillTransaction
-    ) -> SavedSpill:
+    def save(self, owner_id: str, number: int, content: Iterable[bytes], transaction: SpillTransaction) -> SavedSpill:
         """Save the transcript of the reference with that number, counted from 1, for the target session.
 
         Raises OSError if that is not possible; nothing is left behind then.
@@ -97,9 +102,7 @@ class LocalSpillStore:
     def __init__(self, root: Path) -> None:
         self._root = root.absolute()
 
-    def save(
-        self, owner_id: str, number: int, content: Iterable[bytes], transaction: SpillTransaction
-    ) -> SavedSpill:
+    def save(self, owner_id: str, number: int, content: Iterable[bytes], transaction: SpillTransaction) -> SavedSpill:
         """Write one snapshot with mode 0600, exclusively, following no link. Raises OSError."""
         digest = hashlib.sha256(replace_surrogates(owner_id).encode()).hexdigest()[:12]
         folder, name = f"session-{digest}", f"{secrets.token_hex(6)}-session-reference-{number}.txt"
@@ -174,7 +177,7 @@ def _make_private_root(root: Path) -> None:
 
 
 @contextmanager
-def _open_directory(name: str | Path, parent: int | None = None) -> Iterator[int]:
+def _open_directory(name: str | Path, parent: int | None = None) -> Generator[int]:
     descriptor = os.open(name, _DIRECTORY | _NO_FOLLOW, dir_fd=parent)
     try:
         yield descriptor
@@ -183,7 +186,7 @@ def _open_directory(name: str | Path, parent: int | None = None) -> Iterator[int
 
 
 @contextmanager
-def _private_folder(root: int, name: str) -> Iterator[int]:
+def _private_folder(root: int, name: str) -> Generator[int]:
     _require_private(root)
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=root)

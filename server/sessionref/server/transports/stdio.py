@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from typing import Final
 
@@ -82,7 +82,7 @@ class StandardStreams:
 
 
 @contextmanager
-def claimed_standard_streams() -> Iterator[tuple[int, int]]:
+def claimed_standard_streams() -> Generator[tuple[int, int]]:
     """Take the standard streams away from the rest of the process; yields (input, output) descriptors.
 
     Inside, descriptor 0 is empty and descriptor 1 goes to standard error, so that a stray `print` or a child process

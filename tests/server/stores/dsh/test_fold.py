@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from dsh_fixtures import (
     Event,
     assistant,
@@ -25,9 +28,6 @@ from dsh_fixtures import (
     turn_start,
     user,
 )
-from hypothesis import given
-from hypothesis import strategies as st
-
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.stores.dsh import DshLimits
 from sessionref.server.stores.dsh.fold import Fold
@@ -112,7 +112,7 @@ def test_a_replaced_message_cannot_be_replaced_again() -> None:
 
 
 def test_ranges_of_citations_may_overlap_and_are_never_expanded() -> None:
-    cites = [[0, 2**53 - 1], [1, 1], 0]
+    cites: list[int | list[int]] = [[0, 2**53 - 1], [1, 1], 0]
     assert texts(folded([*TALK, checkpoint("k", version=4).replacing(0, 2, cites)])) == ["k"]
 
 
@@ -158,9 +158,7 @@ def test_unknown_types_without_a_surface_operation_are_passed_over_and_counted()
         ([step_start(), assistant(tool_call("x"))], 1),
     ],
 )
-def test_the_position_includes_the_events_that_close_an_open_turn(
-    events: list[Event], position: int | None
-) -> None:
+def test_the_position_includes_the_events_that_close_an_open_turn(events: list[Event], position: int | None) -> None:
     assert folded(events).captured_through_seq == position
 
 
@@ -211,10 +209,19 @@ def logs(draw: st.DrawFn) -> list[Event]:
     events: list[Event] = []
     surface: list[int] = []
     simple = [user("u"), user("", "é"), assistant("a", tool_call("x")), tool_result(call_id="x", version=4), title("t")]
-    simple += [turn_start(), turn_end(), step_start(), step_end(), descriptor("d"), descriptor(version=7), event("new/x")]
+    simple += [
+        turn_start(),
+        turn_end(),
+        step_start(),
+        step_end(),
+        descriptor("d"),
+        descriptor(version=7),
+        event("new/x"),
+    ]
     for _ in range(draw(st.integers(0, 25))):
         seq = len(events)
-        if surface and draw(st.booleans()):
+        replaces = draw(st.booleans())
+        if surface and replaces:
             first = draw(st.integers(0, len(surface) - 1))
             last = draw(st.integers(first, len(surface) - 1))
             shadowed = surface[first : last + 1]

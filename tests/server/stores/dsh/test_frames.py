@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 import pytest
-from dsh_fixtures import zstd_frame
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dsh_fixtures import zstd_frame
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.stores.dsh import DshLimits
 from sessionref.server.stores.dsh.frames import LogReader

@@ -17,9 +17,7 @@ class _ToolFilter(msgspec.Struct, forbid_unknown_fields=True):
     deny: list[str] | None = None
 
 
-class _Descriptor(
-    msgspec.Struct, tag_field="version", tag=0, rename="camel", kw_only=True, forbid_unknown_fields=True
-):
+class _Descriptor(msgspec.Struct, tag_field="version", tag=0, rename="camel", kw_only=True, forbid_unknown_fields=True):
     provider: str
     label: str | msgspec.UnsetType = msgspec.UNSET
     agent_provider: str | msgspec.UnsetType = msgspec.UNSET

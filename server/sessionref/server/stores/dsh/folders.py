@@ -59,7 +59,10 @@ class Folder:
     @classmethod
     def root(cls, path: Path) -> Folder:
         """Open the folder that all others are below; it alone may be reached through links."""
-        return cls(path, os.open(path, _ROOT_FLAGS) if _RELATIVE else None)
+        if _RELATIVE:
+            return cls(path, os.open(path, _ROOT_FLAGS))
+        path.stat()
+        return cls(path, None)
 
     def __enter__(self) -> Self:
         return self

@@ -66,18 +66,21 @@ class LogReader:
 
     def _complete_lines(self, piece: bytes) -> bytes:
         """The piece up to its last line feed, behind what was left of the pieces before."""
-        first = piece.find(b"\n")
-        if self._open_bytes + (first if first >= 0 else len(piece)) > self._limits.line_bytes:
-            raise too_large(self._limits.line_bytes)
-        if first < 0:
-            self._open_line.append(piece)
-            self._open_bytes += len(piece)
-            return b""
-        end = piece.rfind(b"\n") + 1
-        block = b"".join([*self._open_line, piece[:end]])
-        self._open_line = [piece[end:]]
-        self._open_bytes = len(piece) - end
+        block = b""
+        if end := piece.rfind(b"\n") + 1:
+            self._refuse_long(self._open_bytes + piece.index(b"\n"))
+            block = b"".join([*self._open_line, piece[:end]])
+            self._open_line, self._open_bytes = [], 0
+        if end < len(piece):
+            self._open_line.append(piece[end:])
+            self._open_bytes += len(piece) - end
+            self._refuse_long(self._open_bytes)
         return block
+
+    def _refuse_long(self, length: int) -> None:
+        # Lines inside one piece are left to the decoder: only those that go on in the next can grow.
+        if length > self._limits.line_bytes:
+            raise too_large(self._limits.line_bytes)
 
     def _read(self, size: int) -> bytes:
         data = os.read(self._descriptor, min(size, self._left))
@@ -85,7 +88,7 @@ class LogReader:
         return data
 
     def _pieces(self) -> Iterator[bytes]:
-        size = _FIRST_BYTES
+        size = min(_FIRST_BYTES, self._limits.piece_bytes)
         while self._left:
             self._check()
             if data := self._read(size):
@@ -100,22 +103,28 @@ class LogReader:
             from backports import zstd
 
         options: dict[int, int] = {zstd.DecompressionParameter.window_log_max: self._limits.window_log}
-        data = memoryview(self._read(_FIRST_BYTES))
-        while data:
-            while len(data) < len(_FRAME_MAGIC) and self._left:
-                data = memoryview(bytes(data) + self._read(self._limits.compressed_bytes))
-            if not _FRAME_MAGIC.startswith(bytes(data[: len(_FRAME_MAGIC)])):
+        data, at = self._read(_FIRST_BYTES), 0
+        while True:
+            if len(data) - at < len(_FRAME_MAGIC):
+                data, at = data[at:] + self._read(self._limits.compressed_bytes), 0
+                if not data:
+                    return
+            if not _FRAME_MAGIC.startswith(data[at : at + len(_FRAME_MAGIC)]):
                 raise corrupt()
             frame = zstd.ZstdDecompressor(options=options)
             step = _FIRST_STEP
             while not frame.eof:
                 self._check()
-                if frame.needs_input and not data:
-                    data = memoryview(self._read(self._limits.compressed_bytes))
-                    if not data:
-                        self.torn = True
-                        return
-                given = data[:step] if frame.needs_input else data[:0]
+                given = b""
+                if frame.needs_input:
+                    if at == len(data):
+                        data, at = self._read(self._limits.compressed_bytes), 0
+                        if not data:
+                            self.torn = True
+                            return
+                    given = data[at : at + step]
+                    at += len(given)
+                    step = min(2 * step, self._limits.compressed_bytes)
                 try:
                     piece = frame.decompress(given, self._limits.piece_bytes)
                 except zstd.ZstdError as error:
@@ -123,11 +132,9 @@ class LogReader:
                     if "memory" in str(error):
                         raise too_large(1 << self._limits.window_log) from None
                     raise corrupt() from None
-                data = data[len(given) - len(frame.unused_data) :]
-                step = min(2 * step, self._limits.compressed_bytes)
                 if piece:
                     yield piece
+            at -= len(frame.unused_data)
             if self._open_bytes or not self._header_read:
                 raise corrupt()
             self._first_frame_read = True
-            data = data or memoryview(self._read(self._limits.compressed_bytes))

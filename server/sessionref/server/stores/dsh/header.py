@@ -55,9 +55,7 @@ def parse_header(line: bytes, limits: DshLimits) -> LogHeader:
     try:
         check_depth(line, limits.depth)
         # The standard library alone shows the sign of a zero, and it is one line a log.
-        value = json.loads(
-            line.decode("utf-8", "replace"), parse_int=_integer, parse_constant=_refuse_constant
-        )
+        value = json.loads(line.decode("utf-8", "replace"), parse_int=_integer, parse_constant=_refuse_constant)
         return _checked(msgspec.convert(value, dict[str, Any]))
     except (NestingError, RecursionError):
         raise too_large(limits.depth) from None

@@ -88,9 +88,7 @@ def is_session(project: Folder, segment: str) -> bool:
 
 
 @contextmanager
-def open_log(
-    root: Folder, place: Place, limits: DshLimits, check: CheckCancelled
-) -> Generator[OpenLog | None]:
+def open_log(root: Folder, place: Place, limits: DshLimits, check: CheckCancelled) -> Generator[OpenLog | None]:
     """Open the log at a place; None for a folder without one. Raises OSError, Unreadable, and what `check` raises."""
     with root.folder(place.project) as project, project.folder(place.segment) as folder:
         name = choose_log(folder.names())
@@ -123,8 +121,11 @@ def _lies_at(root: Folder, folder: Folder, place: Place, header: LogHeader) -> b
     if str(named).lower() != str(place).lower():
         return False
     # A file system that ignores case may know one folder by both names.
-    with root.folder(named.project) as project, project.folder(named.segment) as same:
-        return os.path.samestat(same.own_facts(), folder.own_facts())
+    try:
+        with root.folder(named.project) as project, project.folder(named.segment) as same:
+            return os.path.samestat(same.own_facts(), folder.own_facts())
+    except (OSError, Unreadable):
+        return False
 
 
 def _has_kind(folder: Folder, name: str, *kinds: int) -> bool:

@@ -54,21 +54,21 @@ class DshStore:
         """
         found: dict[str, list[Place]] = defaultdict(list)
         rows: dict[str, SessionHeader] = {}
-        unlisted: list[Unlisted] = []
+        problems: dict[Place, ReadFailedReason] = {}
         with _failures_of(None):
             try:
-                root = Folder.root(self._sessions)
+                root = self._open_root()
             except FileNotFoundError:
                 return Listing([], [])
             with root:
-                for place in self._places(root, unlisted):
+                for place in self._places(root, problems):
                     check()
                     try:
                         row = self._row(root, place, check)
                     except (OSError, Unreadable) as error:
                         if _is_session_at(root, place):
                             found[place.segment].append(place)
-                            unlisted.append(Unlisted(str(place), _problem(error).reason))
+                            problems[place] = _problem(error).reason
                         continue
                     if row is not None:
                         found[place.segment].append(place)
@@ -76,7 +76,8 @@ class DshStore:
         for segment, places in found.items():
             if len(places) > 1:
                 rows.pop(segment, None)
-                unlisted += [Unlisted(str(place), ReadFailedReason.DUPLICATE_ID) for place in places]
+                problems |= dict.fromkeys(places, ReadFailedReason.DUPLICATE_ID)
+        unlisted = [Unlisted(str(place), reason) for place, reason in problems.items()]
         return Listing(list(rows.values()), unlisted)
 
     def capture(self, session_id: str, check: CheckCancelled) -> Capture:
@@ -85,12 +86,10 @@ class DshStore:
         with _failures_of(session_id):
             if not 0 < len(segment) <= SEGMENT_BYTES:
                 raise Unreadable(ReadFailedReason.NOT_FOUND)
-            with Folder.root(self._sessions) as root:
+            with self._open_root() as root:
                 places = places_of(root, segment, check)
                 if len(places) != 1:
-                    raise Unreadable(
-                        ReadFailedReason.DUPLICATE_ID if places else ReadFailedReason.NOT_FOUND
-                    )
+                    raise Unreadable(ReadFailedReason.DUPLICATE_ID if places else ReadFailedReason.NOT_FOUND)
                 return self._capture_at(root, places[0], session_id, check)
 
     def _capture_at(self, root: Folder, place: Place, session_id: str, check: CheckCancelled) -> Capture:
@@ -111,14 +110,21 @@ class DshStore:
                 diagnostics=_diagnostics(log.reader.torn, scan.skipped_lines, fold),
             )
 
-    def _places(self, root: Folder, unlisted: list[Unlisted]) -> Iterator[Place]:
+    def _open_root(self) -> Folder:
+        try:
+            return Folder.root(self._sessions)
+        except NotADirectoryError:
+            # Below the root this means that the root would be left; here, that there is none.
+            raise Unreadable(ReadFailedReason.IO) from None
+
+    def _places(self, root: Folder, problems: dict[Place, ReadFailedReason]) -> Iterator[Place]:
         """Everything that may be a session; projects that cannot be looked at are noted."""
         for name in project_names(root):
             try:
                 with root.folder(name) as project:
                     names = session_names(project)
-            except OSError as error:
-                unlisted.append(Unlisted(str(Place(name, "")), from_os_error(error).reason))
+            except (OSError, Unreadable) as error:
+                problems[Place(name, "")] = _problem(error).reason
                 continue
             yield from (Place(name, segment) for segment in names)
 
