@@ -11,7 +11,7 @@ import json
 import math
 import re
 from itertools import accumulate
-from typing import Any, Final, cast
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -72,12 +72,12 @@ def utf8_length(text: str) -> int:
 
 def as_object(value: Any) -> dict[str, Any] | None:
     """The value if it is a JSON object, None if it is anything else."""
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+    return value if _is_object(value) else None
 
 
 def as_array(value: Any) -> list[Any] | None:
     """The value if it is a JSON array, None if it is anything else."""
-    return cast("list[Any]", value) if isinstance(value, list) else None
+    return value if _is_array(value) else None
 
 
 def nesting_depth(data: bytes) -> int:
@@ -149,6 +149,14 @@ def serialised_length(text: str) -> int:
     """UTF-8 bytes of the text as a tag-safe JSON string, without its quotes."""
     written = stringify(text)
     return (len(written) if written.isascii() else len(written.encode())) - 2 + 5 * text.count("<")
+
+
+def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
+
+
+def _is_array(value: object) -> TypeGuard[list[Any]]:
+    return isinstance(value, list)
 
 
 def _refuse_constant(name: str) -> Any:

@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from jsonrpcserver import Error, Success, dispatch_to_response
@@ -179,9 +179,9 @@ def failure_of(error: Exception) -> RpcError:
 
 def unwrap(value: Any) -> tuple[Any, Callable[[], Coroutine[Any, Any, None]] | None]:
     """A method's result, and how to take back what it has saved if the answer is lost."""
+    given = value
     if isinstance(value, Prepared):
-        prepared = cast("Prepared[Any]", value)
-        return prepared.result, prepared.discard
+        return given.result, given.discard
     return value, None
 
 

@@ -20,8 +20,6 @@ from sessionref.server.stores.dsh.events import (
     Event,
     LogOnlyEvent,
     NamedReplace,
-    PackedArguments,
-    PackedTexts,
     Replace,
     StepEnd,
     StepStart,
@@ -167,7 +165,7 @@ class Fold:
 
         Raises Unreadable: corrupt for an event that breaks a rule of the surface, too-large.
         """
-        if isinstance(record, PackedTexts | PackedArguments):
+        if not isinstance(record, Event):
             length = record.length()
             if record.seq0 != self._next_seq or not length:
                 return False
