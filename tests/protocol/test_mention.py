@@ -5,13 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import re
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import SupportsIndex
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sessionref.protocol import (
@@ -101,22 +97,6 @@ def parsed(text: str) -> tuple[str, list[tuple[str, str]]]:
     return result.text, [(reference.session_id, reference.label) for reference in result.references]
 
 
-@contextmanager
-def fail_safe(seconds: int = 60) -> Iterator[None]:
-    """Not a measurement: what is linear ends long before, what is quadratic would take many minutes."""
-
-    def give_up(number: int, frame: object) -> None:
-        raise AssertionError("the work grows faster than the text")
-
-    before = signal.signal(signal.SIGALRM, give_up)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
-
-
 # --- URIs
 
 
@@ -137,7 +117,7 @@ def test_halves_that_meet_are_the_same_session_as_the_whole_character() -> None:
     assert encode_session_reference_uri("\ud83d\udc1d") == encode_session_reference_uri("🐝")
 
 
-@given(st.text("-_=Ii\\\"0AJdev:", max_size=14))
+@given(st.text('-_=Ii\\"0AJdev:', max_size=14))
 def test_a_uri_is_accepted_exactly_if_encoding_its_id_gives_it_back(payload: str) -> None:
     uri = "dsh-session:" + payload
     expected = naive_decode(uri)
@@ -274,10 +254,11 @@ def test_a_formatted_mention_is_parsed_back_wherever_it_stands(
 # --- Parsing
 
 FRAGMENTS = [
-    *("@[", "](", "dsh-session:", ")", "\\", "]", "@", "[", "(", "x", "%", "=", "-", ":", "dsh-", "session:"),
-    *("dsh-session", "ImV2ZSI", "Im", EVE, f"({EVE})", f"]({EVE})", f"@[", f"@[x]({EVE})", f"@[dsh-]({EVE})"),
-    *(" ", "\t", "\n", "\r", "\v", "\f", "\u00a0", "\u1680", "\u2005", "\u2028", "\u2029", "\u202f", "\u205f", "\u3000"),
-    *("\ufeff", "\u180e", "\x85", "\x1c", "\u200b", "\u200d", "🐝", "\ud83d", "\udc1d", "é"),
+    *"@[](){}\\x%=-:",
+    *("@[", "](", "dsh-session:", "dsh-", "session:", "dsh-session", "ImV2ZSI", "Im"),
+    *(EVE, f"({EVE})", f"]({EVE})", f"@[x]({EVE})", f"@[dsh-]({EVE})"),
+    *" \t\n\r\v\f\u00a0\u1680\u2005\u2028\u2029\u202f\u205f\u3000\ufeff",
+    *"\u180e\x85\x1c\u200b\u200d🐝é\ud83d\udc1d",
     encode_session_reference_uri("\ud800"),
     encode_session_reference_uri("dsh-session:ImV2ZSI"),
     encode_session_reference_uri(""),
@@ -288,6 +269,7 @@ valid_drafts = st.lists(
 ).map("".join)
 
 
+@settings(max_examples=600)
 @given(drafts | valid_drafts)
 @example(rf"@[a\]b]({EVE})")
 @example(f"@[a\\\\]({EVE})")
@@ -305,6 +287,7 @@ def test_the_parser_finds_what_the_grammar_finds(text: str) -> None:
         assert found_text == expected[0]
 
 
+@settings(max_examples=600)
 @given(drafts | valid_drafts)
 @example(f"@[dsh-]({EVE})session:ImV2ZSI")
 @example(f"@[dsh-session]({EVE}):ImV2ZSI")
@@ -395,56 +378,3 @@ def test_a_malformed_reference_fails_the_whole_text(text: str) -> None:
 
 def test_what_other_tokens_have_joined_is_broken_the_way_labels_are_cleaned() -> None:
     assert parsed(f"@[dsh-]({EVE})session:ImV2ZSI") == ("@dsh-session ImV2ZSI", [("eve", "dsh-")])
-
-
-# --- Linear work
-
-FAMILIES = {
-    "openings": lambda n: "@[" * n + EVE,
-    "openings before an ending": lambda n: "@[" * n + f"]({EVE})",
-    "unclosed sites": lambda n: f"]({EVE}" + "](dsh-session:" * n,
-    "mentions that never close": lambda n: "@[x](dsh-session: " * n,
-    "openings then sites": lambda n: "@[" * n + "](dsh-session:" * n,
-    "escaped sites": lambda n: "@[" + "\\](dsh-session:" * n,
-    "escaped brackets": lambda n: "@[" + "\\]" * n + f"]({EVE})",
-    "brackets": lambda n: "@[" + "]" * n + f"]({EVE})",
-    "backslashes": lambda n: "@[" + "\\" * 2 * n + f"]({EVE})",
-    "backslashes before sites": lambda n: ("\\" * 40 + "](dsh-session:") * (n // 16),
-    "broken escapes": lambda n: "@[\\\n" * n + f"]({EVE})",
-    "broken escapes between sites": lambda n: "@[\\\n](dsh-session:" * n,
-    "broken escapes before escaped sites": lambda n: "@[\\\n" * n + "\\](dsh-session:" * n,
-    "bare URIs": lambda n: f"{EVE} " * n,
-    "mentions": lambda n: f"@[x]({EVE})" * n,
-    "empty schemes": lambda n: "dsh-session:" * n + "%",
-}
-
-
-class _CountingText(str):
-    """A text that counts the characters which `find` and `rfind` had to look at."""
-
-    looked_at = 0
-
-    def find(self, sub: str, start: SupportsIndex | None = None, end: SupportsIndex | None = None, /) -> int:
-        found = str.find(self, sub, start, end)
-        self.looked_at += (found if found >= 0 else int(end or len(self))) - int(start or 0)
-        return found
-
-    def rfind(self, sub: str, start: SupportsIndex | None = None, end: SupportsIndex | None = None, /) -> int:
-        found = str.rfind(self, sub, start, end)
-        self.looked_at += int(end or len(self)) - (found if found >= 0 else int(start or 0))
-        return found
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_no_part_of_a_text_is_searched_again_and_again(family: str) -> None:
-    text = _CountingText(FAMILIES[family](20_000))
-    with fail_safe():
-        parsed(text)
-    assert text.looked_at <= 6 * len(text)
-
-
-def test_text_that_joins_into_many_tokens_is_broken_in_linear_work() -> None:
-    joined = f"@[dsh-]({EVE})session:🐝 @[dsh-session]({EVE}):ImV2ZSI "
-    with fail_safe():
-        text, _ = parsed(joined * 100_000)
-    assert "dsh-session:I" not in text

@@ -44,12 +44,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace, settings: LoadedSettings) -> int:
-    from sessionref.server.serve import serve_stdio
+    from sessionref.server.serve import ServeOptions, serve
     from sessionref.server.stores.registry import open_stores
 
     for warning in settings.warnings:
         print(f"sessionref: warning: {warning}", file=sys.stderr)
-    return serve_stdio(open_stores(options.store, os.environ), settings.settings)
+    listening = ServeOptions(
+        stdio=options.stdio,
+        unix=options.unix,
+        tcp=options.tcp,
+        http=options.http,
+        exit_with_stdin=options.exit_with_stdin,
+        token_file=options.token_file,
+        origins=options.origin,
+        dsh_compat=options.dsh_compat,
+        log_level=options.log_level,
+    )
+    return serve(open_stores(options.store, os.environ), settings.settings, listening)
 
 
 def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> LoadedSettings:
@@ -83,6 +94,20 @@ def _parser() -> argparse.ArgumentParser:
 
     serve = commands.add_parser("serve", parents=[common], help="serve JSON-RPC", allow_abbrev=False)
     serve.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
+    serve.add_argument("--unix", type=Path, metavar="PATH", help="over a Unix socket that only this user can reach")
+    serve.add_argument("--tcp", metavar="HOST:PORT", help="over TCP, on the loopback interface")
+    serve.add_argument(
+        "--http", metavar="HOST:PORT", help="over HTTP and WebSocket, on the loopback interface (extra: http)"
+    )
+    serve.add_argument("--exit-with-stdin", action="store_true", help="end when standard input does")
+    serve.add_argument("--token-file", type=Path, metavar="FILE", help="a private file with the bearer token for HTTP")
+    serve.add_argument(
+        "--origin", action="append", default=[], metavar="ORIGIN", help="let web pages of this origin call; repeatable"
+    )
+    serve.add_argument("--dsh-compat", action="store_true", help="answer DSH's own clients over HTTP, without a token")
+    serve.add_argument(
+        "--log-level", choices=["debug", "info", "warning", "error"], default="warning", help="(default: %(default)s)"
+    )
 
     candidates = commands.add_parser(
         "candidates", parents=[common, _call_options()], help="find sessions that can be mentioned", allow_abbrev=False
@@ -127,7 +152,7 @@ class _ShowVersion(argparse.Action):
     """Looks the version up only when it is asked for: reading the package's metadata takes its time."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        from sessionref.server.serve import version
+        from sessionref.server.service import version
 
         print(f"sessionref {version()}")
         parser.exit(0)

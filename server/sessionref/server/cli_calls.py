@@ -36,7 +36,11 @@ async def _call(options: argparse.Namespace, server: Sequence[str]) -> Any:
     from sessionref.client import spawn
 
     cwd = options.cwd or os.getcwd()
-    async with spawn(server, on_log=lambda line: sys.stderr.write(line + "\n")) as client:
+
+    def show(line: str) -> None:
+        sys.stderr.write(line + "\n")
+
+    async with spawn(server, on_log=show) as client:
         if options.command == "candidates":
             return await client.candidates(options.agent, options.query, cwd=cwd)
         text = sys.stdin.read() if options.text == "-" else options.text

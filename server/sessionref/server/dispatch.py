@@ -10,7 +10,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from jsonrpcserver import Error, Success, dispatch_to_response
@@ -32,6 +32,8 @@ __all__ = ("CallOutcome", "ConnectionControl", "Deferred", "Dispatcher", "failur
 
 logger = logging.getLogger(__name__)
 
+_LIFECYCLE: Final = (m.SHUTDOWN, m.EXIT)
+
 Params = TypeVar("Params", bound=msgspec.Struct)
 
 
@@ -52,6 +54,11 @@ class ConnectionControl(Protocol):
 
     def cancel(self, identity: RequestId) -> None:
         """Cancel a request in flight; an unknown id is ignored."""
+        ...
+
+    @property
+    def can_exit(self) -> bool:
+        """Whether `shutdown` and `exit` mean something on this connection."""
         ...
 
     @property
@@ -92,6 +99,8 @@ class Dispatcher:
         """Call a request's method. Raises RpcError for what the peer is to be told instead."""
         if control.is_shutting_down:
             raise invalid_request("the server is shutting down")
+        if not control.can_exit and request.method in _LIFECYCLE:
+            raise method_not_found()
         response: Any = self._dispatch(control, {"method": request.method, "params": _given(request.params), "id": 0})
         # OSlash's Either is read through its underscored members: its public faces cannot be read without a bind.
         error = getattr(response, "_error", None)
@@ -102,7 +111,8 @@ class Dispatcher:
 
     def notify(self, control: ConnectionControl, notification: Notification) -> None:
         """Call a notification's method; what is wrong with it is logged and, as JSON-RPC has it, not answered."""
-        self._dispatch(control, {"method": notification.method, "params": _given(notification.params)})
+        if control.can_exit or notification.method not in _LIFECYCLE:
+            self._dispatch(control, {"method": notification.method, "params": _given(notification.params)})
 
     def _dispatch(self, control: ConnectionControl, message: dict[str, Any]) -> Any:
         # Decoded and checked already, by our envelope: both steps of the library are given nothing to do.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final
+from typing import Final, Protocol
 
 import anyio
 import anyio.abc
@@ -41,7 +41,7 @@ from sessionref.server.dispatch import CallOutcome, Deferred, Dispatcher, failur
 from sessionref.server.outbox import OnLost, Outbox, OutgoingMessage
 from sessionref.server.transport import Transport, TransportBroken
 
-__all__ = ("Connection", "ConnectionEnd")
+__all__ = ("Connection", "ConnectionEnd", "RequestObserver")
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,14 @@ class ConnectionEnd(Enum):
     EXIT_ALONE = auto()
     UNREADABLE = auto()
     BROKEN = auto()
+
+
+class RequestObserver(Protocol):
+    """Told of every request that is answered; for logs and metrics."""
+
+    def answered(self, method: str, failure: RpcError | None, seconds: float, answer_bytes: int) -> None:
+        """A request was answered with a result or a failure, so long after it was received."""
+        ...
 
 
 class _Answers:
@@ -89,10 +97,12 @@ class _Answers:
 class _InFlight:
     """A request from its registration until its answer is queued."""
 
-    def __init__(self, identity: RequestId, answers: _Answers, place: int, deadline: float) -> None:
-        self.identity = identity
+    def __init__(self, request: Request, answers: _Answers, place: int, received: float, deadline: float) -> None:
+        self.identity = request.id
+        self.method = request.method
         self.answers = answers
         self.place = place
+        self.received = received
         self.scope = anyio.CancelScope(deadline=deadline)
         self.is_cancelled = False
 
@@ -107,11 +117,14 @@ class Connection:
         limits: Limits,
         *,
         on_ending: Callable[[ConnectionEnd], None] | None = None,
+        observer: RequestObserver | None = None,
+        can_exit: bool = True,
     ) -> None:
         self._transport = transport
         self._dispatcher = dispatcher
         self._limits = limits
         self._on_ending = on_ending
+        self._observer = observer
         self._outbox = Outbox(transport, limits.write_high_water_bytes)
         self._in_flight: dict[RequestId, _InFlight] = {}
         self._running = anyio.CapacityLimiter(limits.max_concurrent_requests)
@@ -121,6 +134,13 @@ class Connection:
         self._end = ConnectionEnd.END_OF_INPUT
         self._tasks: anyio.abc.TaskGroup
         self.is_shutting_down = False
+        self.can_exit = can_exit
+        """Whether `shutdown` and `exit` mean something here; over HTTP they do not."""
+
+    @property
+    def requests_in_flight(self) -> int:
+        """Requests that are registered and not yet answered."""
+        return len(self._in_flight)
 
     async def run(self) -> ConnectionEnd:
         """Serve until the input ends, `exit`, `stop` or a fault, then drain; returns why it ended."""
@@ -143,6 +163,17 @@ class Connection:
         """End the connection as if its input had ended."""
         self._finish_reading(ConnectionEnd.STOPPED)
 
+    def disconnect(self) -> None:
+        """End the connection at once, its peer being gone: everything is cancelled, nothing more is sent."""
+        self._end = ConnectionEnd.BROKEN
+        self._reading.cancel()
+        self._draining.cancel()
+
+    def abort(self) -> None:
+        """End a drain early: what is still in flight is answered as cancelled by the server."""
+        self.stop()
+        self._draining.cancel()
+
     def cancel(self, identity: RequestId) -> None:
         """Cancel a request in flight for its client; an unknown id is ignored."""
         entry = self._in_flight.get(identity)
@@ -162,11 +193,6 @@ class Connection:
             self._end = end
             self._reading.cancel()
 
-    def _break(self) -> None:
-        self._end = ConnectionEnd.BROKEN
-        self._reading.cancel()
-        self._draining.cancel()
-
     async def _read(self) -> None:
         accepted = 0
         try:
@@ -180,7 +206,7 @@ class Connection:
                 if accepted % ACCEPTED_AT_ONCE == 0:
                     await anyio.lowlevel.checkpoint()
         except TransportBroken:
-            self._break()
+            self.disconnect()
 
     def _accept(self, event: FrameEvent) -> None:
         match event:
@@ -215,19 +241,24 @@ class Connection:
             self._accept_request(member, answers, place)
 
     def _accept_request(self, request: Request, answers: _Answers, place: int) -> None:
+        received = anyio.current_time()
         try:
             outcome = self._dispatcher.request(self, request)
             if isinstance(outcome, CallOutcome):
-                answers.fill(place, encode_result(request.id, outcome.result))
+                data = encode_result(request.id, outcome.result)
+                answers.fill(place, data)
+                self._observe(request.method, None, received, data)
                 return
             room = self._limits.max_concurrent_requests + self._limits.max_queued_requests
             if len(self._in_flight) >= room:
                 raise busy(self._limits.max_queued_requests)
         except Exception as error:
-            answers.fill(place, encode_error(request.id, failure_of(error)))
+            failure = failure_of(error)
+            data = encode_error(request.id, failure)
+            answers.fill(place, data)
+            self._observe(request.method, failure, received, data)
             return
-        deadline = anyio.current_time() + self._limits.request_timeout_seconds
-        entry = _InFlight(request.id, answers, place, deadline)
+        entry = _InFlight(request, answers, place, received, received + self._limits.request_timeout_seconds)
         self._in_flight[request.id] = entry
         answers.on_sent.append(lambda: self._forget(entry))
         self._tasks.start_soon(self._run, entry, outcome)
@@ -245,17 +276,21 @@ class Connection:
                     result, discard = unwrap(await call.run())
                     data = encode_result(entry.identity, result)
                 except Exception as error:
-                    self._answer(entry, encode_error(entry.identity, failure_of(error)))
+                    failure = failure_of(error)
+                    self._answer(entry, encode_error(entry.identity, failure), failure)
                     return
-            if not self._answer(entry, data, discard) and discard is not None:
+            if not self._answer(entry, data, on_lost=discard) and discard is not None:
                 await discard()
         if entry.scope.cancelled_caught and not entry.is_cancelled:
             self._cancel(entry, cancelled(by_server=True))
 
-    def _answer(self, entry: _InFlight, data: bytes, on_lost: OnLost | None = None) -> bool:
+    def _answer(
+        self, entry: _InFlight, data: bytes, failure: RpcError | None = None, on_lost: OnLost | None = None
+    ) -> bool:
         """Give the answer, unless a cancel has given it already."""
         if not entry.is_cancelled:
             entry.answers.fill(entry.place, data, on_lost)
+            self._observe(entry.method, failure, entry.received, data)
         return not entry.is_cancelled
 
     def _cancel(self, entry: _InFlight, failure: RpcError) -> None:
@@ -263,10 +298,16 @@ class Connection:
         if entry.is_cancelled:
             return
         entry.is_cancelled = True
-        take_back = entry.answers.fill(entry.place, encode_error(entry.identity, failure))
+        data = encode_error(entry.identity, failure)
+        take_back = entry.answers.fill(entry.place, data)
+        self._observe(entry.method, failure, entry.received, data)
         entry.scope.cancel()
         if take_back is not None:
             self._tasks.start_soon(take_back)
+
+    def _observe(self, method: str, failure: RpcError | None, received: float, data: bytes) -> None:
+        if self._observer is not None:
+            self._observer.answered(method, failure, anyio.current_time() - received, len(data))
 
     def _refuse(self, error: RpcError) -> None:
         self._outbox.put(OutgoingMessage(encode_error(None, error)))
@@ -275,7 +316,7 @@ class Connection:
         try:
             await self._outbox.run()
         except TransportBroken:
-            self._break()
+            self.disconnect()
 
     async def _drain(self) -> None:
         """Let requests in flight finish, cancel the rest, and hand over what is answered; all in bounded time."""

@@ -20,8 +20,8 @@ FLUSH_SECONDS: Final = 0.2
 
 
 @contextmanager
-def logging_to_standard_error() -> Generator[None]:
-    """Send this process's log to standard error while inside."""
+def logging_to_standard_error(level: str = "warning") -> Generator[None]:
+    """Send this process's log from that level on to standard error while inside."""
     # The default prints failures of logging itself to the very stream that does not take them.
     logging.raiseExceptions = False
     records: queue.Queue[logging.LogRecord] = queue.Queue(MAX_WAITING_RECORDS)
@@ -31,7 +31,7 @@ def logging_to_standard_error() -> Generator[None]:
     handler = logging.handlers.QueueHandler(records)
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(logging.WARNING)
+    root.setLevel(level.upper())
     listener.start()
     try:
         yield

@@ -1,98 +1,220 @@
-"""Running the service: stores, resolver and engine put together, signals, and an end that nothing can hold up."""
+"""Running the service: its listeners and signals, and an end that nothing can hold up."""
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
 
 import anyio
+import anyio.abc
 import anyio.to_thread
+import msgspec
 
 from sessionref.protocol.limits import Limits
-from sessionref.server.dispatch import Dispatcher
-from sessionref.server.engine import Connection, ConnectionEnd
+from sessionref.server.engine import ConnectionEnd
 from sessionref.server.logs import logging_to_standard_error
-from sessionref.server.resolver import Resolver
+from sessionref.server.service import Service, logger
 from sessionref.server.settings import Settings
-from sessionref.server.sources import SessionSources
-from sessionref.server.spill import LocalSpillStore
 from sessionref.server.store import SessionStore
-from sessionref.server.threads import WorkerThreads
 from sessionref.server.transport import StreamTransport
 from sessionref.server.transports.stdio import StandardStreams, claimed_standard_streams
 
-__all__ = ("make_dispatcher", "serve_stdio", "version")
+__all__ = ("ServeOptions", "serve")
 
 
-def version() -> str:
-    """The version of the installed package."""
-    return importlib.metadata.version("sessionref")
+class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What to listen on, and when to end; nothing to listen on means standard input and output."""
+
+    stdio: bool = False
+    unix: Path | None = None
+    tcp: str | None = None
+    http: str | None = None
+    exit_with_stdin: bool = False
+    token_file: Path | None = None
+    origins: Sequence[str] = ()
+    dsh_compat: bool = False
+    log_level: str = "warning"
+
+    @property
+    def speaks_stdio(self) -> bool:
+        """Whether standard input and output carry the protocol."""
+        return self.stdio or not (self.unix or self.tcp or self.http)
 
 
-def make_dispatcher(stores: Sequence[SessionStore], settings: Settings, spills: LocalSpillStore | None) -> Dispatcher:
-    """Put resolver and dispatcher over some stores; to be called inside an event loop."""
-    resolver = Resolver(SessionSources(stores), settings, threads=WorkerThreads(), spills=spills)
-    return Dispatcher(resolver, settings, version=version(), stores=[store.kind for store in stores])
+def serve(stores: Sequence[SessionStore], settings: Settings, options: ServeOptions) -> int:
+    """Serve until the end of standard input, a signal or `exit`. Returns the exit code.
 
-
-def serve_stdio(stores: Sequence[SessionStore], settings: Settings) -> int:
-    """Serve one peer over standard input and output until the end. Returns the exit code."""
-    with logging_to_standard_error(), claimed_standard_streams() as (input_descriptor, output_descriptor):
+    Raises SessionReferenceError INVALID_CONFIG for what cannot be listened on.
+    """
+    with logging_to_standard_error(options.log_level), ExitStack() as resources:
         watchdog = _Watchdog(settings.limits)
-        try:
-            return anyio.run(_serve, stores, settings, input_descriptor, output_descriptor, watchdog.start)
-        finally:
-            watchdog.stop()
+        resources.callback(watchdog.stop)
+        server = _Server(stores, settings, options, watchdog, resources)
+        return anyio.run(server.run)
 
 
-async def _serve(
-    stores: Sequence[SessionStore],
-    settings: Settings,
-    input_descriptor: int,
-    output_descriptor: int,
-    on_ending: Callable[[ConnectionEnd], None],
-) -> int:
-    limits = settings.limits
-    spills = None if settings.spill_directory is None else LocalSpillStore(settings.spill_directory)
-    streams = StandardStreams(input_descriptor, output_descriptor, chunk_bytes=limits.read_chunk_bytes)
-    connection = Connection(
-        StreamTransport(streams, limits, lenient=True),
-        make_dispatcher(stores, settings, spills),
-        limits,
-        on_ending=on_ending,
-    )
-    end = ConnectionEnd.STOPPED
-    async with anyio.create_task_group() as tasks:
-        await tasks.start(_stop_on_signal, connection)
-        if spills is not None:
-            tasks.start_soon(_sweep, spills, settings.cleanup_period_days)
-        sys.stderr.write(json.dumps({"listening": [{"transport": "stdio"}]}) + "\n")
-        end = await connection.run()
-        tasks.cancel_scope.cancel()
-    return exit_code(end)
+class _Server:
+    """One run of the service."""
+
+    def __init__(
+        self,
+        stores: Sequence[SessionStore],
+        settings: Settings,
+        options: ServeOptions,
+        watchdog: _Watchdog,
+        resources: ExitStack,
+    ) -> None:
+        self._stores = stores
+        self._settings = settings
+        self._options = options
+        self._watchdog = watchdog
+        self._addresses: list[dict[str, Any]] = []
+        self._exit_code = 0
+        # Everything that can be refused is bound before the event loop begins.
+        self._unix: socket.socket | None = None
+        self._tcp: socket.socket | None = None
+        self._http: tuple[socket.socket, str] | None = None
+        self._standard_streams: tuple[int, int] | None = None
+        self._bind(resources)
+
+    async def run(self) -> int:
+        service = Service(self._stores, self._settings)
+        async with anyio.create_task_group() as tasks:
+            await tasks.start(_stop_on_signal, service)
+            if service.spills is not None:
+                tasks.start_soon(_sweep, service)
+            if self._unix is not None:
+                tasks.start_soon(_accept, self._unix, service)
+            if self._tcp is not None:
+                tasks.start_soon(_accept, self._tcp, service)
+            if self._http is not None:
+                tasks.start_soon(self._serve_web, service, *self._http)
+            if self._standard_streams is not None:
+                tasks.start_soon(self._serve_standard_streams, service, *self._standard_streams)
+            elif self._options.exit_with_stdin:
+                tasks.start_soon(_stop_with_standard_input, service)
+            self._announce()
+            await service.until_stopping()
+            self._watchdog.start(self._exit_code)
+            await service.until_drained()
+            tasks.cancel_scope.cancel()
+        logger.info("%s", service.metrics.summary())
+        return self._exit_code
+
+    def _bind(self, resources: ExitStack) -> None:
+        options = self._options
+        if options.unix is not None or options.tcp is not None or options.http is not None:
+            from sessionref.server.transports.sockets import tcp_listener, unix_listener
+
+            if options.unix is not None:
+                self._unix = resources.enter_context(unix_listener(options.unix))
+                self._addresses.append({"transport": "unix", "path": os.fspath(options.unix)})
+            if options.tcp is not None:
+                self._tcp = resources.enter_context(tcp_listener(options.tcp, "--tcp"))
+                host, port = self._tcp.getsockname()[:2]
+                self._addresses.append({"transport": "tcp", "host": host, "port": port})
+            if options.http is not None:
+                from sessionref.server.transports.web_access import read_token
+
+                listener = resources.enter_context(tcp_listener(options.http, "--http"))
+                token = read_token(options.token_file)
+                self._http = listener, token
+                self._addresses.append(_web_address(listener, None if options.token_file else token))
+        if options.speaks_stdio:
+            self._standard_streams = resources.enter_context(claimed_standard_streams())
+            self._addresses.insert(0, {"transport": "stdio"})
+
+    def _announce(self) -> None:
+        """Print the addresses, where they cannot get into the protocol."""
+        stream = sys.stderr if self._options.speaks_stdio else sys.stdout
+        stream.write(json.dumps({"listening": self._addresses}) + "\n")
+        stream.flush()
+
+    async def _serve_standard_streams(self, service: Service, reading: int, writing: int) -> None:
+        limits = self._settings.limits
+        streams = StandardStreams(reading, writing, chunk_bytes=limits.read_chunk_bytes)
+
+        def stop(end: ConnectionEnd) -> None:
+            self._exit_code = _exit_code(end)
+            service.stop()
+
+        transport = StreamTransport(streams, limits, lenient=True)
+        await service.run(service.connection(transport, on_ending=stop))
+
+    async def _serve_web(self, service: Service, listener: socket.socket, token: str) -> None:
+        from sessionref.server.transports.web import serve_web, web_application
+        from sessionref.server.transports.web_access import WebAccess
+
+        access = WebAccess(token, self._options.origins, host=listener.getsockname()[0])
+        application = web_application(service, access, dsh_compat=self._options.dsh_compat)
+        await serve_web(application, listener, service)
 
 
-def exit_code(end: ConnectionEnd) -> int:
-    """The exit code for the end of the stdio connection: as in LSP, and 1 where the input made no sense any more."""
+def _web_address(listener: socket.socket, token: str | None) -> dict[str, Any]:
+    """Where the web listener is; the URL carries a token that was made here in its fragment, which is never sent."""
+    host, port = listener.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    url = f"http://{shown}:{port}/" + ("" if token is None else f"#token={token}")
+    return {"transport": "http", "host": host, "port": port, "url": url}
+
+
+def _exit_code(end: ConnectionEnd) -> int:
+    """The exit code for the end of standard input: as in LSP, and 1 where the input made no sense any more."""
     return 1 if end in (ConnectionEnd.EXIT_ALONE, ConnectionEnd.UNREADABLE) else 0
 
 
+async def _accept(listener: socket.socket, service: Service) -> None:
+    """Serve every connection of a listening socket until the service stops."""
+    from sessionref.server.transports.sockets import SocketStream
+
+    limits = service.settings.limits
+
+    async def serve_one(stream: anyio.abc.SocketStream) -> None:
+        transport = StreamTransport(SocketStream(stream, chunk_bytes=limits.read_chunk_bytes), limits)
+        await service.run(service.connection(transport))
+
+    async with await anyio.abc.SocketListener.from_socket(listener) as accepting, anyio.create_task_group() as tasks:
+
+        async def stop_accepting() -> None:
+            await service.until_stopping()
+            await accepting.aclose()
+
+        tasks.start_soon(stop_accepting)
+        try:
+            await accepting.serve(serve_one, tasks)
+        except anyio.ClosedResourceError:
+            return
+
+
 async def _stop_on_signal(
-    connection: Connection, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
+    service: Service, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for _ in signals:
-            connection.stop()
+            service.stop()
 
 
-async def _sweep(spills: LocalSpillStore, older_than_days: int) -> None:
-    await anyio.to_thread.run_sync(spills.sweep, older_than_days, abandon_on_cancel=True)
+async def _stop_with_standard_input(service: Service) -> None:
+    """Stop when nobody holds the other end of standard input any more."""
+    streams = StandardStreams(0, 1, chunk_bytes=service.settings.limits.read_chunk_bytes)
+    while await streams.receive_some():
+        pass
+    service.stop()
+
+
+async def _sweep(service: Service) -> None:
+    if service.spills is not None:
+        days = service.settings.cleanup_period_days
+        await anyio.to_thread.run_sync(service.spills.sweep, days, abandon_on_cancel=True)
 
 
 class _Watchdog:
@@ -102,10 +224,10 @@ class _Watchdog:
         self._limits = limits
         self._timer: threading.Timer | None = None
 
-    def start(self, end: ConnectionEnd) -> None:
+    def start(self, exit_code: int) -> None:
         """Begin to count: the drain, and most of the grace after it."""
         seconds = self._limits.drain_seconds + 0.9 * self._limits.exit_grace_seconds
-        self._timer = threading.Timer(seconds, os._exit, [exit_code(end)])
+        self._timer = threading.Timer(seconds, os._exit, [exit_code])
         self._timer.daemon = True
         self._timer.start()
 

@@ -18,7 +18,6 @@ from dsh_fixtures import (
     checkpoint,
     descriptor,
     event,
-    event_lines,
     packed_texts,
     plugin_message,
     step_end,
@@ -33,7 +32,7 @@ from dsh_fixtures import (
 )
 from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError
 from sessionref.server.store import Capture, SessionStore
-from sessionref.server.stores.dsh import DshLimits, DshStore
+from sessionref.server.stores.dsh import DshLimits, DshStore, folders
 
 TALK = [user("a"), assistant("b"), user("c")]
 A, B, C = ("user", "a"), ("assistant", "b"), ("user", "c")
@@ -529,15 +528,31 @@ def test_reading_leaves_no_trace_and_no_open_file(home: DshHome) -> None:
 
 def test_a_log_that_grows_while_it_is_read_is_read_as_it_was(home: DshHome) -> None:
     path = home.write("s", TALK)
-    grown = False
+    looks = 0
 
     def check() -> None:
-        nonlocal grown
-        if not grown:
-            grown = True
+        nonlocal looks
+        looks += 1
+        # The first look is at the project folder, the second before the first bytes of the log.
+        if looks == 3:
             with path.open("ab") as file:
-                file.write(event_lines([user("x"), user("y")])[0])
+                file.write(user("d").line(3, 0))
 
     captured = DshStore(home.path, limits=DshLimits(piece_bytes=32)).capture("s", check)
-    assert captured.captured_through_seq in (2, 3)
-    assert kinds(captured) in ([], ["skipped-lines"])
+    assert (captured.captured_through_seq, captured.diagnostics) == (2, [])
+    assert capture(home).captured_through_seq == 3
+
+
+def test_a_system_that_opens_by_path_only_refuses_links_all_the_same(
+    home: DshHome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "_RELATIVE", False)
+    outside = DshHome(tmp_path / "outside")
+    home.write("s", TALK, cwd="/w", compressed=True)
+    (home.sessions / "--w--" / "linked").symlink_to(outside.write("linked", TALK, cwd="/w").parent)
+    os.mkfifo(home.write("fifo", TALK, cwd="/w").parent / "session.v1.jsonl")
+    assert conversation(home) == [A, B, C]
+    assert listed(home) == ["s"]
+    assert [refusal(home, name) for name in ("linked", "fifo")] == [ReadFailedReason.OUTSIDE_ROOT] * 2
+    assert listed(DshHome(tmp_path / "empty")) == []
+    assert DshStore(tmp_path / "nowhere").list_sessions(no_check).sessions == []

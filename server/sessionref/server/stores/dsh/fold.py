@@ -32,11 +32,11 @@ from sessionref.server.stores.dsh.events import (
     TurnStart,
     UnknownEvent,
 )
+from sessionref.server.stores.dsh.formats import Record
 from sessionref.server.stores.dsh.header import safe_integer
 from sessionref.server.stores.dsh.limits import DshLimits
 from sessionref.server.stores.dsh.problems import corrupt, too_large
 from sessionref.server.stores.dsh.projection import project
-from sessionref.server.stores.dsh.records import Record
 
 __all__ = ("Fold", "FoldState", "SurfaceNode")
 

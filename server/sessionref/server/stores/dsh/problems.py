@@ -11,6 +11,8 @@ __all__ = ("Unreadable", "corrupt", "from_os_error", "too_large")
 
 _REASONS: Final[dict[int | None, ReadFailedReason]] = {
     errno.ENOENT: ReadFailedReason.NOT_FOUND,
+    # Some file systems take shorter names than others.
+    errno.ENAMETOOLONG: ReadFailedReason.NOT_FOUND,
     errno.EACCES: ReadFailedReason.PERMISSION,
     errno.EPERM: ReadFailedReason.PERMISSION,
     # Opening without following answers these for a link, a file in a folder's place, and a socket or idle fifo.

@@ -1,0 +1,19 @@
+"""The client of the session reference service: typed calls over any connection, and a server of one's own."""
+
+from sessionref.client.client import Client
+from sessionref.client.failures import CloseReason, ConnectionClosedError, PeerEvidence, UnexpectedResultError
+from sessionref.client.limits import ClientLimits
+from sessionref.client.streams import LineStream, MessageStream
+from sessionref.client.transports import spawn
+
+__all__ = (
+    "Client",
+    "ClientLimits",
+    "CloseReason",
+    "ConnectionClosedError",
+    "LineStream",
+    "MessageStream",
+    "PeerEvidence",
+    "UnexpectedResultError",
+    "spawn",
+)

@@ -1,0 +1,49 @@
+"""Candidates over many small sessions, as a host sees them: over stdio, with and without a query."""
+
+from __future__ import annotations
+
+import statistics
+from pathlib import Path
+from typing import Any, Final
+
+from benchmarks.figures import Measure, seconds_text
+from benchmarks.homes import write_home
+from benchmarks.peer import CANDIDATES, ServerProcess
+
+__all__ = ("measure_listing",)
+
+PLUGIN_SECONDS: Final = {(1000, ""): 2.3, (1000, "harbour"): 19.0}
+"""The DSH plugin's own figures."""
+
+
+def measure_listing(folder: Path, quick: bool) -> Measure:
+    """Median of several calls to one server."""
+    rows: list[list[str]] = []
+    for compressed in (False, True):
+        for sessions in (100,) if quick else (100, 1000):
+            home = folder / f"{sessions}-{compressed}"
+            write_home(home, sessions, compressed=compressed)
+            rows += [_row(home, sessions, compressed, query, 3 if quick else 9) for query in ("", "harbour")]
+    notes = ["logs of about 20 kB in 20 projects; FIRST: the first such call of a server, after initialize"]
+    headings = ["SESSIONS", "LOGS", "QUERY", "ROWS", "FIRST", "MEDIAN", "A SESSION", "DSH PLUGIN", "PLUGIN / THIS"]
+    return Measure("candidates over stdio", headings, rows, notes)
+
+
+def _row(home: Path, sessions: int, compressed: bool, query: str, repeats: int) -> list[str]:
+    params: dict[str, Any] = {"agentId": "new", "cwd": "/home/sam/projects/project-7", "query": query}
+    with ServerProcess(home) as server:
+        server.call("initialize", {})
+        found, first = server.call(CANDIDATES, params)
+        median = statistics.median(server.call(CANDIDATES, params)[1] for _ in range(repeats))
+    plugin = PLUGIN_SECONDS.get((sessions, query))
+    return [
+        f"{sessions:,}",
+        "zstd" if compressed else "plain",
+        query or "none",
+        str(len(found)),
+        seconds_text(first),
+        seconds_text(median),
+        f"{median / sessions * 1e6:.0f} us",
+        seconds_text(plugin) if plugin else "-",
+        f"{plugin / median:.0f}" if plugin else "-",
+    ]
