@@ -77,12 +77,12 @@ class MemoryTransport:
         self.writes: list[list[bytes]] = []
         self.received = 0
         self.closed = 0
-        self._incoming: deque[FrameEvent | None | TransportBroken] = deque()
+        self._incoming: deque[FrameEvent | TransportBroken | None] = deque()
         self._changed = anyio.Event()
         self._holding = False
         self._broken = False
 
-    def feed(self, event: FrameEvent | None | TransportBroken) -> None:
+    def feed(self, event: FrameEvent | TransportBroken | None) -> None:
         """Let the engine receive this: an event, None for the end of input, or a reset connection."""
         self._incoming.append(event)
         self._change()
@@ -296,5 +296,10 @@ class MemoryStore:
             raise read_failed(ReadFailedReason.NOT_FOUND, session_id)
         items = [ConversationItem("user", text) for text in self._sessions[session_id]]
         return Capture(
-            session_id=session_id, cwd=None, format_version=0, captured_through_seq=len(items), items=items, diagnostics=[]
+            session_id=session_id,
+            cwd=None,
+            format_version=0,
+            captured_through_seq=len(items),
+            items=items,
+            diagnostics=[],
         )

@@ -36,15 +36,10 @@ def decode_answer(data: bytes) -> Answer | None:
     Raises ConnectionClosedError MALFORMED for anything else: after it nothing can be trusted to be answered.
     """
     try:
-        decoded = decode_json(data)
-        if isinstance(decoded, dict):
-            message: dict[str, Any] = decoded
-            if "method" in message:
-                return None
-            if message.get("error") is not None:
-                return msgspec.convert(message, Failed)
-            if "result" in message:
-                return msgspec.convert(message, Succeeded)
+        message = msgspec.convert(decode_json(data), dict[str, Any])
+        if "method" in message:
+            return None
+        kind: type[Answer] = Succeeded if message.get("error") is None else Failed
+        return msgspec.convert(message, kind)
     except (JsonError, msgspec.ValidationError):
-        pass
-    raise ConnectionClosedError(CloseReason.MALFORMED)
+        raise ConnectionClosedError(CloseReason.MALFORMED) from None

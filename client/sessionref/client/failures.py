@@ -107,9 +107,11 @@ def one_line(text: str) -> str:
     return " ".join(text[: 4 * MAX_MESSAGE_CHARACTERS].split())[:MAX_MESSAGE_CHARACTERS]
 
 
-def _facts(data: Any) -> ErrorData:
-    members: dict[str, Any] = data if isinstance(data, dict) else {}
+def _facts(data: object) -> ErrorData:
+    members: dict[str, Any] = {}
     known: dict[str, Any] = {}
+    with suppress(msgspec.ValidationError):
+        members = msgspec.convert(data, dict[str, Any])
     for field in msgspec.structs.fields(ErrorData):
         with suppress(msgspec.ValidationError):
             known[field.name] = msgspec.convert(members.get(field.encode_name), field.type)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable
 from contextlib import suppress
 
 import anyio
-import anyio.abc
 
 from sessionref.client.limits import ClientLimits
 from sessionref.client.streams import STREAM_FAULTS
@@ -32,7 +31,7 @@ class ServerLog:
         """The end of the log, invalid UTF-8 replaced."""
         return self._tail.decode(errors="replace")
 
-    async def drain(self, stream: anyio.abc.ByteReceiveStream) -> None:
+    async def drain(self, stream: AsyncIterable[bytes]) -> None:
         """Read until the end; a server whose log nobody reads would stop at a full pipe."""
         with suppress(*STREAM_FAULTS):
             async for chunk in stream:

@@ -62,7 +62,7 @@ async def spawn(
     assert process.stderr is not None
     log = ServerLog(on_log, limits)
     stream = _ProcessStream(process, StapledByteStream(process.stdin, process.stdout), log, limits)
-    async with background(partial(log.drain, process.stderr)):
+    async with background(partial(log.drain, process.stderr), stream.watch):
         try:
             async with Client(stream, evidence=stream.evidence, limits=limits) as client:
                 await _introduce(client, log, start_seconds)
@@ -83,6 +83,8 @@ class _ProcessStream(LineStream):
         super().__init__(stream, limits)
         self._process = process
         self._log = log
+        self._output = stream
+        self._ended = anyio.Event()
         self._reap_seconds = limits.reap_seconds
 
     def evidence(self) -> PeerEvidence:
@@ -94,10 +96,18 @@ class _ProcessStream(LineStream):
         try:
             return await super().receive()
         except anyio.EndOfStream:
+            self._ended.set()
             with anyio.move_on_after(self._reap_seconds):
                 await self._process.wait()
                 await self._log.drained.wait()
             raise
+
+    async def watch(self) -> None:
+        """Close the streams soon after the end of the process: a child of its own may hold them open for ever."""
+        await self._process.wait()
+        with anyio.move_on_after(self._reap_seconds):
+            await self._ended.wait()
+        await self._output.aclose()
 
 
 async def _introduce(client: Client, log: ServerLog, start_seconds: float) -> None:

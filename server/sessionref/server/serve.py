@@ -11,7 +11,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import anyio.abc
@@ -28,6 +28,9 @@ from sessionref.server.transport import StreamTransport
 from sessionref.server.transports.stdio import StandardStreams, claimed_standard_streams
 
 __all__ = ("ServeOptions", "serve")
+
+ACCEPT_AGAIN_SECONDS: Final = 0.1
+"""How long to leave a listener alone after it failed: descriptors that are short do not come back at once."""
 
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -188,10 +191,15 @@ async def _accept(listener: socket.socket, service: Service) -> None:
             await accepting.aclose()
 
         tasks.start_soon(stop_accepting)
-        try:
-            await accepting.serve(serve_one, tasks)
-        except anyio.ClosedResourceError:
-            return
+        while True:
+            try:
+                tasks.start_soon(serve_one, await accepting.accept())
+            except anyio.ClosedResourceError:
+                return
+            except OSError as error:
+                # Out of descriptors, or a peer that was gone before it was accepted: others may do better.
+                logger.warning("a connection was not accepted: %s", error.strerror)
+                await anyio.sleep(ACCEPT_AGAIN_SECONDS)
 
 
 async def _stop_on_signal(

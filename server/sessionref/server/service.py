@@ -21,7 +21,7 @@ from sessionref.server.store import SessionStore
 from sessionref.server.threads import WorkerThreads
 from sessionref.server.transport import Transport
 
-__all__ = ("Service", "version")
+__all__ = ("MAX_CONNECTIONS", "Service", "version")
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ JSON-RPC errors come with status 200; 400 and above are faults of the transport.
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 from collections.abc import Generator
 from typing import Any
@@ -22,7 +23,7 @@ from starlette.websockets import WebSocket
 
 from sessionref.protocol.jsontext import JsonError
 from sessionref.protocol.schema import openrpc_document
-from sessionref.server.service import Service
+from sessionref.server.service import MAX_CONNECTIONS, Service
 from sessionref.server.transports.dsh_compat import CANDIDATES_PATH, BadEnvelope, read_envelope, write_envelope
 from sessionref.server.transports.web_access import SUBPROTOCOL, WebAccess
 from sessionref.server.transports.web_messages import (
@@ -57,6 +58,7 @@ def web_application(service: Service, access: WebAccess, *, dsh_compat: bool) ->
 async def serve_web(application: ASGIApp, listener: socket.socket, service: Service) -> None:
     """Serve an application on a listening socket until the service stops."""
     limits = service.settings.limits
+    logging.getLogger("uvicorn.error").addFilter(_is_news)
     config = uvicorn.Config(
         application,
         ws="websockets-sansio",
@@ -68,7 +70,7 @@ async def serve_web(application: ASGIApp, listener: socket.socket, service: Serv
         access_log=False,
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=None,
+        limit_concurrency=MAX_CONNECTIONS,
     )
     server = _Server(config)
     async with anyio.create_task_group() as tasks:
@@ -78,8 +80,15 @@ async def serve_web(application: ASGIApp, listener: socket.socket, service: Serv
 
 
 async def _stop_with(service: Service, server: uvicorn.Server) -> None:
+    # Not before the drain: it closes WebSockets without asking.
     await service.until_stopping()
+    await service.until_drained()
     server.should_exit = True
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Leave out that uvicorn serves, which we say ourselves, and that a refused handshake was not completed."""
+    return record.levelno >= logging.WARNING and "without completing handshake" not in record.getMessage()
 
 
 class _Server(uvicorn.Server):
@@ -195,6 +204,9 @@ class _Endpoints:
         return None
 
     async def _exchange(self, request: Request, send: Send, transport: PostTransport) -> None:
+        if self._service.is_full or self._service.is_stopping:
+            await PlainTextResponse("no more requests are taken now", 503)(request.scope, request.receive, send)
+            return
         limits = self._service.settings.limits
         # The one message is the whole input: its requests end by their own time-out, not by a drain after it.
         patient = msgspec.structs.replace(limits, drain_seconds=limits.request_timeout_seconds + 1)
