@@ -1,11 +1,11 @@
-"""Doubles around the engine: a transport in memory, a peer that speaks through it, a resolver that does as it is told."""
+"""Doubles around the engine: a transport in memory, a peer that speaks through it, a scripted resolver."""
 
 from __future__ import annotations
 
 import json
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -44,12 +44,18 @@ __all__ = (
 QUICK = Limits(drain_seconds=0.02, exit_grace_seconds=0.5)
 """Limits of tests that leave something in flight at their end."""
 
+TURNS = 30
+"""Turns of the event loop in which whatever can happen by itself has happened."""
+
 PATIENCE = 5.0
 """Seconds that anything may take; only a fault ever waits so long."""
 
 
 async def settled() -> None:
     """Wait until every task waits for something that only the test can bring."""
+    # A cancellation on its way is no task; the turns also spare `wait_all_tasks_blocked` its long naps.
+    for _ in range(TURNS):
+        await anyio.lowlevel.checkpoint()
     await anyio.wait_all_tasks_blocked()
 
 
@@ -199,7 +205,7 @@ async def connected(
     limits: Limits = QUICK,
     *,
     on_ending: Callable[[ConnectionEnd], None] | None = None,
-) -> AsyncIterator[Peer]:
+) -> AsyncGenerator[Peer]:
     """A running connection; at the end its input is closed, and it must end."""
     transport = MemoryTransport()
     dispatcher = make_dispatcher(resolver or ScriptedResolver())

@@ -91,7 +91,7 @@ class LogLines:
         source = {"kind": "model", "provider": "deepseek-official", "model": "deepseek-v4-flash"}
         message = {"role": "assistant", "content": content, "source": source, "id": self._id()}
         usage = {"inputTokens": 2877, "outputTokens": 90}
-        data = {"turn": 1, "step": 1, "message": message, "usage": usage, "stream": []}
+        data: dict[str, Any] = {"turn": 1, "step": 1, "message": message, "usage": usage, "stream": []}
         return self.event("assistant/message", data, surfaceOp="append")
 
     def tool_result(self, text: str, call: str, *, surface: Any = "append", **members: Any) -> bytes:

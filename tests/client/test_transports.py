@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ import anyio
 import pytest
 
 from sessionref.client import ClientLimits, CloseReason, ConnectionClosedError, spawn
-from sessionref.client.server_log import ServerLog
 from sessionref.protocol.errors import ErrorCode, SessionReferenceError
 
 Command = Callable[[str], list[str]]
@@ -217,46 +215,6 @@ async def test_a_server_that_stops_reading_is_left_in_bounded_time(server_comman
             assert scope.cancelled_caught
 
 
-async def test_the_log_is_always_read_and_handed_on_line_by_line(server_command: Command) -> None:
-    lines: list[str] = []
-    command = server_command(
-        """
-        for number in range(20_000):
-            print("line", number, file=sys.stderr)
-        introduce()
-        receive()
-        sys.stderr.write("the end")
-        """
-    )
-    with anyio.fail_after(10):
-        async with spawn(command, on_log=lines.append):
-            pass
-    assert len(lines) == 20_001
-    assert (lines[0], lines[-2], lines[-1]) == ("line 0", "line 19999", "the end")
-
-
-async def test_a_host_that_fails_over_a_log_line_keeps_its_connection(server_command: Command) -> None:
-    def fail(line: str) -> None:
-        raise ValueError(line)
-
-    with anyio.fail_after(10):
-        async with spawn(server_command("print('log', file=sys.stderr)" + POLITE), on_log=fail) as client:
-            assert await client.request("echo", [1]) == [1]
-
-
-async def test_the_kept_log_and_an_endless_line_are_bounded() -> None:
-    pieces: list[str] = []
-    send, receive = anyio.create_memory_object_stream[bytes](10)
-    log = ServerLog(pieces.append, ClientLimits(stderr_tail_bytes=10, log_line_bytes=50))
-    with send, receive:
-        for _ in range(10):
-            await send.send(b"x" * 30)
-        send.close()
-        await log.drain(receive)
-    assert log.tail == "x" * 10
-    assert list(map(len, pieces)) == [60] * 5
-
-
 async def test_an_exception_of_the_body_comes_out_as_it_is_and_the_server_ends(server_command: Command) -> None:
     error = ValueError("of the body")
     log: list[str] = []
@@ -295,25 +253,3 @@ async def test_a_string_is_never_given_to_a_shell(tmp_path: Path) -> None:
     failure = await failure_of(f"touch {tmp_path}/made")  # type: ignore[arg-type]
     assert failure.reason is CloseReason.NOT_STARTED
     assert not (tmp_path / "made").exists()
-
-
-async def test_the_real_server_answers_on_an_empty_home(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sessionref.server", "serve", "--stdio", "--store", f"dsh:{tmp_path}"]
-    with anyio.fail_after(30):
-        async with spawn(command) as client:
-            information = await client.initialize()
-            assert information.server_info.name == "sessionref"
-            assert await client.candidates("agent") == []
-            prepared = await client.prepare("agent", "no mention \ud83d")
-            assert prepared.content == "no mention \ud83d"
-            assert "openrpc" in await client.discover()
-
-
-async def test_the_real_server_refuses_a_setting_out_of_range(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "sessionref.server", "serve", "--store", f"dsh:{tmp_path}"]
-    environment = dict(os.environ) | {"SESSIONREF_MAX_REFERENCES": "4"}
-    with anyio.fail_after(30), pytest.raises(SessionReferenceError) as caught:
-        async with spawn(command, env=environment):
-            pass
-    assert caught.value.code is ErrorCode.INVALID_CONFIG
-    assert "maxReferences" in str(caught.value)

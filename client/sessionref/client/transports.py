@@ -19,7 +19,7 @@ from sessionref.client.client import Client
 from sessionref.client.failures import CloseReason, ConnectionClosedError, PeerEvidence, one_line
 from sessionref.client.limits import DEFAULT_LIMITS, ClientLimits
 from sessionref.client.server_log import ServerLog
-from sessionref.client.streams import LineStream
+from sessionref.client.streams import STREAM_FAULTS, LineStream
 from sessionref.protocol.errors import ErrorCode, RpcError, SessionReferenceError
 from sessionref.protocol.methods import EXIT, SHUTDOWN
 
@@ -107,7 +107,8 @@ class _ProcessStream(LineStream):
         await self._process.wait()
         with anyio.move_on_after(self._reap_seconds):
             await self._ended.wait()
-        await self._output.aclose()
+        with suppress(*STREAM_FAULTS):
+            await self._output.aclose()
 
 
 async def _introduce(client: Client, log: ServerLog, start_seconds: float) -> None:

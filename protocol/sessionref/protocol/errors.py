@@ -123,9 +123,9 @@ class RpcError(Exception):
     """
 
     def __init__(self, number: int, message: str, facts: ErrorData) -> None:
-        super().__init__(message)
-        self.number = number
         self.message = message[:MAX_MESSAGE_CHARACTERS]
+        super().__init__(self.message)
+        self.number = number
         self.facts = facts
 
     @property

@@ -124,10 +124,11 @@ def encode_json(value: Any) -> bytes:
     Raises JsonError for what JSON cannot hold.
     """
     try:
-        return msgspec.json.encode(value)
-    except UnicodeEncodeError:
-        return stringify(msgspec.to_builtins(value)).encode()
-    except (RecursionError, TypeError, msgspec.ValidationError) as error:
+        try:
+            return msgspec.json.encode(value)
+        except UnicodeEncodeError:
+            return stringify(msgspec.to_builtins(value)).encode()
+    except (RecursionError, TypeError, ValueError) as error:
         raise JsonError(type(error).__name__) from None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -16,6 +16,7 @@ __all__ = (
     "ASSEMBLED",
     "CANCEL_REQUEST",
     "CANDIDATES",
+    "DIAGNOSTIC_KINDS",
     "DISCOVER",
     "EXIT",
     "INITIALIZE",
@@ -55,6 +56,8 @@ CANCEL_REQUEST: Final = "$/cancelRequest"
 PROTOCOL_VERSION: Final = "1"
 MAX_CANDIDATES: Final = 10_000
 """The largest `limit`: as many rows as a person could ever scroll through."""
+
+DIAGNOSTIC_KINDS: Final = ("torn-tail", "skipped-lines", "interrupted-turn", "unknown-events")
 
 _ContextWindow = Annotated[
     int, Meta(ge=1, le=100_000_000, description="The model's context window in tokens; four bytes each.")
@@ -163,7 +166,8 @@ class DiagnosticRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     """What a reader should know about one source and its record cannot say."""
 
     session_id: str
-    kind: Literal["torn-tail", "skipped-lines", "interrupted-turn", "unknown-events"]
+    kind: Annotated[str, Meta(extra_json_schema={"examples": list(DIAGNOSTIC_KINDS)})]
+    """Not closed: a client must be able to show what a newer server says."""
     detail: str
 
 
