@@ -120,17 +120,17 @@ class MemorySpills:
     """A SpillStore in memory; `before_save` runs in its threads with the number of the reference."""
 
     def __init__(self, before_save: Callable[[int], None] | None = None) -> None:
-        self.saved: dict[int, bytes] = {}
-        self.owners: list[str] = []
+        self.saved: list[tuple[str, int, bytes]] = []
+        """Owner, number and content of each save, in the order in which they ended."""
         self._before_save = before_save
 
     def save(self, owner_id: str, number: int, content: Iterable[bytes], transaction: SpillTransaction) -> SavedSpill:
-        """Keep the content by the number of its reference."""
+        """Keep the content."""
         if self._before_save is not None:
             self._before_save(number)
-        self.saved[number] = b"".join(content)
-        self.owners.append(owner_id)
-        return SavedSpill(f"memory:{number}", len(self.saved[number]), "ask for it")
+        whole = b"".join(content)
+        self.saved.append((owner_id, number, whole))
+        return SavedSpill(f"memory:{number}", len(whole), "ask for it")
 
 
 class Stop:
@@ -176,9 +176,7 @@ def make_resolver(
     threads: WorkerThreads | None = None,
 ) -> Resolver:
     """A resolver over stores in memory; to be called with the event loop running."""
-    return Resolver(
-        SessionSources(stores), settings or Settings(), threads=threads or WorkerThreads(), spills=spills
-    )
+    return Resolver(SessionSources(stores), settings or Settings(), threads=threads or WorkerThreads(), spills=spills)
 
 
 def failure_of(function: Callable[[], object]) -> SessionReferenceError:

@@ -13,6 +13,7 @@ from benchmarks.figures import Measure, percentile
 from benchmarks.homes import tool_output_lines, write_log
 from benchmarks.peer import PREPARE, ServerProcess
 from sessionref.protocol.methods import PrepareParams
+from sessionref.server.catalogue.discovery import Discovery
 from sessionref.server.resolver import Resolver
 from sessionref.server.settings import Settings
 from sessionref.server.sources import SessionSources
@@ -73,7 +74,10 @@ def _cancel_answers(home: Path, session_ids: tuple[str, ...], count: int) -> tup
 
 
 async def _lags(home: Path, session_ids: tuple[str, ...], repeats: int) -> list[float]:
-    resolver = Resolver(SessionSources([DshStore(home)]), Settings(), threads=WorkerThreads(), spills=None)
+    stores, threads = [DshStore(home)], WorkerThreads()
+    discovery = Discovery(stores, None, threads=threads, wait_seconds=0)
+    sources = SessionSources(stores, None)
+    resolver = Resolver(sources, Settings(), discovery=discovery, threads=threads, spills=None)
     params = PrepareParams("new", "go on", references=_params(session_ids)["references"])
     lags: list[float] = []
     async with anyio.create_task_group() as tasks:

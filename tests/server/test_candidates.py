@@ -280,7 +280,9 @@ def test_each_store_has_its_own_way_with_sub_agents() -> None:
 
 
 def test_the_limit_cuts_after_filter_and_rank() -> None:
-    sessions = listed(*(header(f"s{number}", created_at=number, title="even odd"[number % 2 * 5 :]) for number in range(9)))
+    sessions = listed(
+        *(header(f"s{number}", created_at=number, title="even odd"[number % 2 * 5 :]) for number in range(9))
+    )
 
     assert ids(select(sessions, query="even", limit=2)) == ["s8", "s6"]
     assert len(select(sessions, limit=9)) == len(select(sessions, limit=100)) == 9

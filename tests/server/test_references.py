@@ -195,7 +195,9 @@ def test_an_id_in_two_halves_is_the_id_that_they_make() -> None:
 
 
 def test_ids_are_told_apart_exactly() -> None:
-    assert [reference.session_id for reference in found({"sessionId": "A"}, {"sessionId": "a"}, {"sessionId": "a "})] == [
+    assert [
+        reference.session_id for reference in found({"sessionId": "A"}, {"sessionId": "a"}, {"sessionId": "a "})
+    ] == [
         "A",
         "a",
         "a ",

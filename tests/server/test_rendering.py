@@ -54,7 +54,9 @@ notices = st.builds(
     omitted_messages=st.integers(0, 10**6),
     omitted_bytes=st.integers(0, 10**9),
     full_snapshot=st.builds(
-        lambda locator, hint: {"status": "saved", "locator": locator, "bytes": 3, "retrievalHint": hint}, hostile, hostile
+        lambda locator, hint: {"status": "saved", "locator": locator, "bytes": 3, "retrievalHint": hint},
+        hostile,
+        hostile,
     ),
 )
 

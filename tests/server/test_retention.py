@@ -121,7 +121,25 @@ def written_size(capture: Capture, label: str, result: Retained) -> int:
 
 
 HALVES = ("\ud800", "\udbff", "\udc00", "\udfff")
-ALPHABET = ["a", "b", " ", "<", '"', "\\", "\n", "\t", "\0", "\x1f", "\x7f", "é", "界", "\u2028", "\ufeff", "😀", "\u0301"]
+ALPHABET = [
+    "a",
+    "b",
+    " ",
+    "<",
+    '"',
+    "\\",
+    "\n",
+    "\t",
+    "\0",
+    "\x1f",
+    "\x7f",
+    "é",
+    "界",
+    "\u2028",
+    "\ufeff",
+    "😀",
+    "\u0301",
+]
 
 
 def halves_apart(text: str) -> str:
@@ -133,9 +151,7 @@ plain_texts = st.text(ALPHABET, min_size=1, max_size=110)
 few_halves = st.tuples(plain_texts, st.sampled_from(HALVES), plain_texts).map("".join)
 repeated = st.tuples(st.sampled_from(ALPHABET), st.integers(1, 150)).map(lambda drawn: drawn[0] * drawn[1])
 texts = st.one_of(plain_texts, few_halves, repeated)
-items = st.builds(
-    ConversationItem, st.sampled_from(("user", "assistant")), texts, st.booleans()
-)
+items = st.builds(ConversationItem, st.sampled_from(("user", "assistant")), texts, st.booleans())
 ids = st.text(["s", "<", "é", '"', "\ud800"], max_size=5).map(halves_apart)
 
 
@@ -286,7 +302,9 @@ def test_a_long_text_keeps_as_much_of_both_ends_as_fits(text: str, kept: int) ->
     assert int(notice[1]) == result.omitted_bytes
     both = utf8(shown[: notice.start()])
     assert len(both) + result.omitted_bytes == len(utf8(text))
-    assert any(utf8(text) == both[:cut] + utf8(text)[cut : cut + result.omitted_bytes] + both[cut:] for cut in half(both))
+    assert any(
+        utf8(text) == both[:cut] + utf8(text)[cut : cut + result.omitted_bytes] + both[cut:] for cut in half(both)
+    )
     assert kept - 6 < written_text(shown) <= kept
 
 

@@ -182,7 +182,12 @@ def test_an_integer_may_be_written_with_a_fraction_of_zero_and_has_its_bounds(
     key: str, load_one: Callable[[str, str], LoadedSettings]
 ) -> None:
     lowest, highest = INTEGERS[key]
-    for text, expected in ((f"{lowest}.0", lowest), (str(lowest), lowest), (f"{highest}.0", highest), (str(highest), highest)):
+    for text, expected in (
+        (f"{lowest}.0", lowest),
+        (str(lowest), lowest),
+        (f"{highest}.0", highest),
+        (str(highest), highest),
+    ):
         value = value_of(load_one(key, text).settings, key)
         assert value == expected
         assert type(value) is int
@@ -190,7 +195,9 @@ def test_an_integer_may_be_written_with_a_fraction_of_zero_and_has_its_bounds(
         assert key in refused(lambda text=text: load_one(key, text)).message
 
 
-@pytest.mark.parametrize("text", ["true", "false", "nan", "inf", "-inf", "9007199254740992", "9007199254740992.0", "1e300"])
+@pytest.mark.parametrize(
+    "text", ["true", "false", "nan", "inf", "-inf", "9007199254740992", "9007199254740992.0", "1e300"]
+)
 @pytest.mark.parametrize("key", INTEGERS)
 def test_what_is_no_safe_integer_is_invalid(
     key: str, text: str, load_one: Callable[[str, str], LoadedSettings]
@@ -224,7 +231,9 @@ def test_an_integer_that_no_double_can_hold_is_invalid(key: str, write: Write) -
     assert key in refused(lambda: load_settings(HOME, write(f"{key} = 1{'0' * 400}"))).message
 
 
-@pytest.mark.parametrize("text", ["", " ", "three", "0x10", "1_000", "1,5", "3.", ".5", "٣", "3 3", "1e", "--3", "true"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "three", "0x10", "1_000", "1,5", "3.", ".5", "٣", "3 3", "1e", "--3", "true"]
+)
 @pytest.mark.parametrize("key", NUMBERS)
 def test_a_text_that_is_no_number_is_invalid_in_the_environment(key: str, text: str) -> None:
     refused(lambda: load_settings({**HOME, variable_of(key): text}))

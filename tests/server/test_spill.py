@@ -19,7 +19,9 @@ DAY = 86_400
 NOW = 1_700_000_000.0
 
 
-def save(store: LocalSpillStore, content: Iterator[bytes] | None = None, owner: str = "target", number: int = 1) -> Path:
+def save(
+    store: LocalSpillStore, content: Iterator[bytes] | None = None, owner: str = "target", number: int = 1
+) -> Path:
     pieces = iter([b"first ", b"second"]) if content is None else content
     return Path(store.save(owner, number, pieces, SpillTransaction()).locator)
 
@@ -394,7 +396,9 @@ def test_the_sweep_leaves_files_of_other_names(root: Path, name: str) -> None:
     assert path.exists()
 
 
-@pytest.mark.parametrize("folder", ["session-0123456789a", "session-0123456789abc", "session-0123456789AB", "other", "."])
+@pytest.mark.parametrize(
+    "folder", ["session-0123456789a", "session-0123456789abc", "session-0123456789AB", "other", "."]
+)
 def test_the_sweep_leaves_folders_of_other_names(root: Path, folder: str) -> None:
     save(LocalSpillStore(root))
     path = root / folder / "0123456789ab-session-reference-1.txt"

@@ -24,6 +24,8 @@ from sessionref.protocol.errors import (
 __all__ = (
     "CloseReason",
     "ConnectionClosedError",
+    "ConnectionRefusedByServerError",
+    "MissingExtraError",
     "PeerEvidence",
     "UnexpectedResultError",
     "failure_from_wire",
@@ -36,6 +38,8 @@ class CloseReason(StrEnum):
 
     NOT_OPEN = "not-open"
     NOT_STARTED = "not-started"
+    UNREACHABLE = "unreachable"
+    REFUSED = "refused"
     TIMED_OUT = "timed-out"
     ENDED = "ended"
     MALFORMED = "malformed"
@@ -45,7 +49,9 @@ class CloseReason(StrEnum):
 _CLOSE_MESSAGES: Final[dict[CloseReason, str]] = {
     CloseReason.NOT_OPEN: "the connection is not open",
     CloseReason.NOT_STARTED: "the server could not be started",
-    CloseReason.TIMED_OUT: "the server did not answer in time at its start",
+    CloseReason.UNREACHABLE: "the server cannot be reached",
+    CloseReason.REFUSED: "the server refused the connection",
+    CloseReason.TIMED_OUT: "the server did not answer in time at its start or while connecting",
     CloseReason.ENDED: "the server has ended the connection",
     CloseReason.MALFORMED: "the server sent something that is no answer",
     CloseReason.TOO_LONG: "the server sent a message that is too long",
@@ -73,6 +79,27 @@ class ConnectionClosedError(Exception):
         self.reason = reason
         self.exit_code = known.exit_code
         self.stderr_tail = known.stderr_tail
+
+
+class ConnectionRefusedByServerError(ConnectionClosedError):
+    """The server was reached and refused the WebSocket; `status` is that of HTTP.
+
+    401 means no token or a wrong one, 403 a host name or an origin that the server does not serve, 503 too many
+    connections.
+    """
+
+    def __init__(self, status: int) -> None:
+        super().__init__(CloseReason.REFUSED)
+        self.args = (f"{self} (HTTP status {status})",)
+        self.status = status
+
+
+class MissingExtraError(ImportError):
+    """A package is not installed that only one way to a server needs."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"the package {package} is missing: install sessionref[{extra}]", name=package)
+        self.extra = extra
 
 
 class UnexpectedResultError(Exception):

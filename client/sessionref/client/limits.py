@@ -24,6 +24,12 @@ class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
     log_line_bytes: int = 65_536
     """A longer line of a server's log is handed on in pieces, since it may never end."""
 
+    max_unsent_frames: int = 1024
+    """WebSocket frames owed to a server that sends pings but reads nothing; more end the connection."""
+
+    connect_seconds: float = 5.0
+    """From the call to a server that is there already to its answer to `initialize`; its event loop may be busy."""
+
     cancel_seconds: float = 1.0
     """How long a cancelled call may go on in order to tell the server; a server that reads needs no time at all."""
 
@@ -31,7 +37,7 @@ class ClientLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long leaving the connection waits for what was already sent to be taken."""
 
     close_seconds: float = 1.0
-    """How long closing a stream may take, with whatever its carrier says at the end."""
+    """How long closing a stream may take, with whatever its carrier says at the end, the server's own end included."""
 
     reap_seconds: float = 1.0
     """From the end of a server's output to its exit code, which comes at once unless the server lives on."""

@@ -44,6 +44,9 @@ _LABEL: Final = re.compile(rf"(?:[^\\\]]|\\[^{_LINE_TERMINATORS}])*")
 _URI_STOP: Final = re.compile(rf"[){_JAVASCRIPT_BLANKS}]")
 _ESCAPE: Final = re.compile(rf"\\([^{_LINE_TERMINATORS}])")
 _ESCAPED_IN_LABEL: Final = re.compile(r"[\\\]]")
+_PLAIN_LABEL: Final = re.compile(r"[!-~]+(?: [!-~]+)*")
+"""Most titles: nothing in them to clean."""
+
 _NOT_PLAIN_SEGMENT: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 _INVISIBLE: Final = frozenset(
@@ -235,6 +238,8 @@ def _without_tokens(text: str) -> str:
 
 
 def _clean(label: str) -> str:
+    if len(label) <= LABEL_CHARACTERS and _PLAIN_LABEL.fullmatch(label) and SCHEME not in label:
+        return label
     shown: list[str] = []
     for character in replace_surrogates(label):
         category = unicodedata.category(character)

@@ -160,6 +160,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     updated_at: int | UnsetType = UNSET
     origin: str
     mention: str
+    title_pending: bool | UnsetType = UNSET
+    """True if the title was not read yet; absent otherwise."""
 
 
 class DiagnosticRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,17 +13,47 @@ from sessionref.protocol.mention import clean_label, format_session_reference_me
 from sessionref.protocol.methods import MAX_CANDIDATES, Candidate
 from sessionref.server.store import CheckCancelled, SessionHeader
 
-__all__ = ("ListedSession", "check_limit", "select_candidates")
+__all__ = ("ListedSession", "check_limit", "list_session", "row_order", "select_candidates")
 
 _CHECK_EVERY: Final = 256
+_BETWEEN: Final = "\0"
 
 
 class ListedSession(msgspec.Struct, frozen=True):
-    """A session as its store lists it, with the store's kind and its own default for sub-agents."""
+    """A session as it can be listed: cleaned labels, and the lower-cased text in which a query is looked for."""
 
     header: SessionHeader
     origin: str
     lists_subagents: bool
+    label: str
+    display_title: str
+    searched: str
+    title_pending: bool
+    key: str
+
+
+def list_session(
+    header: SessionHeader, *, origin: str, lists_subagents: bool, title_pending: bool = False, key: str = ""
+) -> ListedSession:
+    """Make a row of a header; `key` is the store's own, for whoever made the row."""
+    label = clean_label(header.title, header.session_id)
+    display_title = clean_label(header.agent_label, header.session_id) if header.agent_label else label
+    texts = (header.session_id, header.cwd or "", label, display_title)
+    return ListedSession(
+        header,
+        origin,
+        lists_subagents,
+        label,
+        display_title,
+        _BETWEEN.join(text.lower() for text in texts),
+        title_pending,
+        key,
+    )
+
+
+def row_order(row: ListedSession) -> tuple[int, str]:
+    """The order inside a rank: the newest first, ties by id."""
+    return -row.header.created_at, row.header.session_id
 
 
 def check_limit(limit: Any, default: int) -> int:
@@ -38,7 +68,7 @@ def check_limit(limit: Any, default: int) -> int:
 
 
 def select_candidates(
-    sessions: Iterable[ListedSession],
+    rows: Sequence[ListedSession],
     *,
     agent_id: str,
     cwd: str | None,
@@ -46,42 +76,51 @@ def select_candidates(
     limit: int,
     include_subagents: bool | None,
     check: CheckCancelled,
-) -> list[Candidate]:
-    """Every session but the target that matches, best first, at most `limit`.
+) -> list[tuple[ListedSession, Candidate]]:
+    """Every session but the target that matches, best first, at most `limit`; `rows` must be in `row_order`.
 
-    Rank: same working directory, then none, then another; inside a rank the newest first, ties by id.
+    Rank: same working directory, then none, then another.
     """
-    listed = list(sessions)
     if cwd is None:
-        cwd = next((row.header.cwd for row in listed if row.header.session_id == agent_id), None)
+        cwd = next((row.header.cwd for row in rows if row.header.session_id == agent_id), None)
     needle = query.lower()
-    matching: list[tuple[int, int, str, ListedSession, str, str]] = []
-    for number, row in enumerate(listed):
+    # The separator cannot be part of a match: no label holds it, but an id or a cwd may.
+    needle_is_plain = _BETWEEN not in needle
+    ranks: tuple[list[ListedSession], ...] = ([], [], [])
+    for number, row in enumerate(rows):
         if number % _CHECK_EVERY == 0:
             check()
+        if needle and needle not in row.searched:
+            continue
+        if needle and not needle_is_plain and not _matches(row, needle):
+            continue
         header = row.header
-        shown = row.lists_subagents if include_subagents is None else include_subagents
-        if header.session_id == agent_id or (header.is_subagent and not shown):
+        if header.session_id == agent_id:
             continue
-        label = clean_label(header.title, header.session_id)
-        display_title = clean_label(header.agent_label, header.session_id) if header.agent_label else label
-        texts = (header.session_id, header.cwd or "", label, display_title)
-        if needle and not any(needle in text.lower() for text in texts):
+        if header.is_subagent and not (row.lists_subagents if include_subagents is None else include_subagents):
             continue
-        rank = 1 if header.cwd is None else 0 if header.cwd == cwd else 2
-        matching.append((rank, -header.created_at, header.session_id, row, label, display_title))
-    matching.sort(key=lambda found: found[:3])
-    return [
-        Candidate(
-            session_id=row.header.session_id,
-            label=label,
-            display_title=display_title,
-            cwd=UNSET if row.header.cwd is None else row.header.cwd,
-            same_workspace=rank == 0,
-            created_at=row.header.created_at,
-            updated_at=UNSET if row.header.updated_at is None else row.header.updated_at,
-            origin=row.origin,
-            mention=format_session_reference_mention(row.header.session_id, display_title),
-        )
-        for rank, _, _, row, label, display_title in matching[:limit]
-    ]
+        ranks[1 if header.cwd is None else 0 if header.cwd == cwd else 2].append(row)
+    chosen = [(rank, row) for rank, matching in enumerate(ranks) for row in matching[:limit]][:limit]
+    return [(row, _candidate(row, same_workspace=rank == 0)) for rank, row in chosen]
+
+
+def _matches(row: ListedSession, needle: str) -> bool:
+    header = row.header
+    texts = (header.session_id, header.cwd or "", row.label, row.display_title)
+    return any(needle in text.lower() for text in texts)
+
+
+def _candidate(row: ListedSession, *, same_workspace: bool) -> Candidate:
+    header = row.header
+    return Candidate(
+        session_id=header.session_id,
+        label=row.label,
+        display_title=row.display_title,
+        cwd=UNSET if header.cwd is None else header.cwd,
+        same_workspace=same_workspace,
+        created_at=header.created_at,
+        updated_at=UNSET if header.updated_at is None else header.updated_at,
+        origin=row.origin,
+        mention=format_session_reference_mention(header.session_id, row.display_title),
+        title_pending=row.title_pending or UNSET,
+    )

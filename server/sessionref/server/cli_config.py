@@ -12,7 +12,7 @@ from sessionref.server.tables import format_table
 
 __all__ = ("show_config",)
 
-_NOT_SET = {"maxReferenceBytes": "automatic", "modelCatalogue": "none", "spillDirectory": "off"}
+_NOT_SET = {"maxReferenceBytes": "automatic", "modelCatalogue": "none", "spillDirectory": "off", "catalog": "off"}
 
 
 def show_config(loaded: LoadedSettings, *, as_json: bool) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 import anyio
@@ -29,6 +30,7 @@ from sessionref.protocol.methods import (
 )
 from sessionref.server.budget import ModelCatalogue, RouteMemory, budget_bytes
 from sessionref.server.candidates import check_limit, select_candidates
+from sessionref.server.catalogue.discovery import Discovery
 from sessionref.server.references import check_references, distinct_references, parse_content
 from sessionref.server.rendering import OmissionNotice, render_context, render_transcript
 from sessionref.server.retention import Retained, RetentionError, retain, snapshot_object
@@ -90,10 +92,13 @@ class Resolver:
         sources: SessionSources,
         settings: Settings,
         *,
+        discovery: Discovery | None = None,
         threads: WorkerThreads,
         spills: SpillStore | None,
     ) -> None:
         self._sources = sources
+        wait_seconds = settings.candidates_wait_ms / 1000
+        self._discovery = discovery or Discovery(sources.stores, None, threads=threads, wait_seconds=wait_seconds)
         self._settings = settings
         self._threads = threads
         self._spills = spills
@@ -112,19 +117,15 @@ class Resolver:
         Raises SessionReferenceError INVALID_REFERENCE for the limit, READ_FAILED if a whole store is unreadable.
         """
         limit = check_limit(params.limit, self._settings.candidate_limit)
-        stores = self._sources.stores
-        listings = await self._all({store: store.list_sessions for store in stores}, lambda read: read(check_cancelled))
-        return await self._compute(
-            lambda: select_candidates(
-                self._sources.merge([listings[store] for store in stores]),
-                agent_id=join_surrogates(params.agent_id),
-                cwd=params.cwd,
-                query=params.query or "",
-                limit=limit,
-                include_subagents=params.include_subagents,
-                check=check_cancelled,
-            )
+        select = partial(
+            select_candidates,
+            agent_id=join_surrogates(params.agent_id),
+            cwd=params.cwd,
+            query=params.query or "",
+            limit=limit,
+            include_subagents=params.include_subagents,
         )
+        return await self._discovery.candidates(lambda rows, check: select(rows, check=check))
 
     async def prepare(self, params: PrepareParams) -> Prepared[PrepareResult]:
         """Readable content and at most one context; all or nothing.

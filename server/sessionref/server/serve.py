@@ -104,6 +104,7 @@ class _Server:
                 tasks.start_soon(self._serve_standard_streams, service, *self._standard_streams)
             elif self._options.exit_with_stdin:
                 tasks.start_soon(_stop_with_standard_input, service)
+            tasks.start_soon(service.watch)
             self._announce()
             await service.until_stopping()
             self._watchdog.start(self._exit_code)

@@ -10,6 +10,9 @@ from typing import Final
 import anyio
 
 from sessionref.protocol.limits import Limits
+from sessionref.server.catalogue.database import CatalogueDatabase
+from sessionref.server.catalogue.discovery import Discovery
+from sessionref.server.catalogue.watching import watch_sessions
 from sessionref.server.dispatch import Dispatcher
 from sessionref.server.engine import Connection, ConnectionEnd
 from sessionref.server.metrics import Metrics
@@ -45,7 +48,19 @@ class Service:
         directory = settings.spill_directory
         self.spills = None if directory is None else LocalSpillStore(directory)
         self._threads = WorkerThreads()
-        resolver = Resolver(SessionSources(stores), settings, threads=self._threads, spills=self.spills)
+        self.database = None
+        if settings.catalog is not None:
+            self.database = CatalogueDatabase(settings.catalog, max_bytes=settings.catalog_max_bytes)
+        self._discovery = Discovery(
+            stores, self.database, threads=self._threads, wait_seconds=settings.candidates_wait_ms / 1000
+        )
+        resolver = Resolver(
+            SessionSources(stores, self.database),
+            settings,
+            discovery=self._discovery,
+            threads=self._threads,
+            spills=self.spills,
+        )
         kinds = [store.kind for store in stores]
         self._dispatcher = Dispatcher(resolver, settings, version=version(), stores=kinds)
         self._max_connections = max_connections
@@ -99,6 +114,10 @@ class Service:
             self._connections.discard(connection)
             if not self._connections:
                 self._empty.set()
+
+    async def watch(self) -> None:
+        """Notice sessions that change, until cancelled; without it they are noticed when they are answered."""
+        await watch_sessions(self._discovery, self._threads)
 
     def stop(self) -> None:
         """Let every connection drain and end."""

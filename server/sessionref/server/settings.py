@@ -6,6 +6,7 @@ import difflib
 import math
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,9 +16,8 @@ import msgspec
 
 from sessionref.protocol.errors import invalid_config
 from sessionref.protocol.limits import Limits
-from sessionref.server.spill import default_spill_directory
 
-__all__ = ("SETTINGS", "LoadedSettings", "SettingSpecification", "Settings", "load_settings")
+__all__ = ("SETTINGS", "LoadedSettings", "SettingSpecification", "Settings", "cache_folder", "load_settings")
 
 MAX_SAFE_INTEGER: Final = 2**53 - 1
 ENVIRONMENT_PREFIX: Final = "SESSIONREF_"
@@ -38,6 +38,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     model_catalogue: Path | None = None
     spill_directory: Path | None = None
     cleanup_period_days: int = 30
+    catalog: Path | None = None
+    catalog_max_bytes: int = 268_435_456
+    candidates_wait_ms: int = 1000
     max_message_bytes: int = _DEFAULT_LIMITS.max_message_bytes
     max_batch: int = _DEFAULT_LIMITS.max_batch
     max_concurrent_requests: int = _DEFAULT_LIMITS.max_concurrent_requests
@@ -97,7 +100,11 @@ def load_settings(
 
     `options` holds command line values by key. Raises SessionReferenceError INVALID_CONFIG.
     """
-    values: dict[str, Any] = {"spill_directory": default_spill_directory(dict(environment))}
+    cache = cache_folder(environment)
+    values: dict[str, Any] = {
+        "spill_directory": cache / "spills",
+        "catalog": cache / "catalogue" / "catalogue.sqlite3",
+    }
     origins = dict.fromkeys(SETTINGS, "default")
     warnings: list[str] = []
 
@@ -123,6 +130,19 @@ def load_settings(
     for key, given in (options or {}).items():
         take(key, given, f"command line option {SETTINGS[key].option}")
     return LoadedSettings(Settings(**values), origins, warnings)
+
+
+def cache_folder(environment: Mapping[str, str]) -> Path:
+    """`sessionref` in the user's cache folder, by the platform's convention."""
+    home = Path(environment.get("HOME") or Path.home())
+    if sys.platform == "darwin":
+        cache = home / "Library" / "Caches"
+    elif sys.platform == "win32":
+        cache = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    else:
+        configured = environment.get("XDG_CACHE_HOME", "")
+        cache = Path(configured) if configured.startswith("/") else home / ".cache"
+    return cache / "sessionref"
 
 
 def _read_config(config: Path) -> dict[str, Any]:
@@ -203,6 +223,9 @@ SETTINGS: Final[dict[str, SettingSpecification]] = {
         SettingSpecification("modelCatalogue", "the path of a TOML file", _path),
         SettingSpecification("spillDirectory", "a path, or off", _path_or_off),
         SettingSpecification("cleanupPeriodDays", "an integer of at least 0", _integer(0)),
+        SettingSpecification("catalog", "a path, or off", _path_or_off),
+        SettingSpecification("catalogMaxBytes", "an integer of at least 0", _integer(0)),
+        SettingSpecification("candidatesWaitMs", "an integer of at least 0", _integer(0)),
         SettingSpecification("maxMessageBytes", "an integer of at least 1024", _integer(1024)),
         SettingSpecification("maxBatch", "an integer of at least 1", _integer(1)),
         SettingSpecification("maxConcurrentRequests", "an integer of at least 1", _integer(1)),

@@ -11,7 +11,6 @@ import os
 import re
 import secrets
 import stat
-import sys
 import threading
 import time
 from collections.abc import Generator, Iterable
@@ -28,7 +27,6 @@ __all__ = (
     "SavedSpill",
     "SpillStore",
     "SpillTransaction",
-    "default_spill_directory",
     "remove_spills",
 )
 
@@ -143,19 +141,6 @@ def remove_spills(paths: Iterable[Path]) -> None:
     """Remove files that a transaction has given up; what is gone already is no fault."""
     for path in paths:
         _remove(path)
-
-
-def default_spill_directory(environment: dict[str, str]) -> Path:
-    """`sessionref/spills` in the user's cache folder, by the platform's convention."""
-    home = Path(environment.get("HOME") or Path.home())
-    if sys.platform == "darwin":
-        cache = home / "Library" / "Caches"
-    elif sys.platform == "win32":
-        cache = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    else:
-        configured = environment.get("XDG_CACHE_HOME", "")
-        cache = Path(configured) if configured.startswith("/") else home / ".cache"
-    return cache / "sessionref" / "spills"
 
 
 def _sweep_folder(parent: int, oldest: float) -> int:

@@ -8,17 +8,21 @@ cancelled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal, Protocol, runtime_checkable
 
 import msgspec
 
 __all__ = (
     "Capture",
+    "CataloguedStore",
     "CheckCancelled",
     "ConversationItem",
     "Diagnostic",
+    "Lesson",
     "Listing",
+    "SavedCapture",
     "SessionHeader",
     "SessionStore",
     "Unlisted",
@@ -110,4 +114,82 @@ class SessionStore(Protocol):
 
     def capture(self, session_id: str, check: CheckCancelled) -> Capture:
         """Read one session once. Raises SessionReferenceError READ_FAILED with its reason."""
+        ...
+
+
+class Lesson(msgspec.Struct, frozen=True, kw_only=True):
+    """What reading a session taught about its list row.
+
+    `stamp` tells the stored bytes that it was learnt from, `resume` is where the store goes on when they have grown;
+    both are the store's own. Without its title a lesson is not complete.
+    """
+
+    header: SessionHeader
+    stamp: bytes
+    resume: bytes = b""
+    has_title: bool = True
+
+
+class SavedCapture(msgspec.Struct, frozen=True, kw_only=True):
+    """A capture, and what the store wants to be given when it captures the session again.
+
+    `state` is None if what was given is still all that there is to know, or if nothing is worth keeping.
+    """
+
+    capture: Capture
+    key: str
+    state: bytes | None
+
+
+@runtime_checkable
+class CataloguedStore(SessionStore, Protocol):
+    """A store from which one can learn in parts, so that what was learnt once need not be read again.
+
+    Sessions lie under keys, which say where in the store, in groups whose own stamp changes when a session comes or
+    goes. A key is unique in its store and no absolute path.
+    """
+
+    @property
+    def location(self) -> str:
+        """What tells this store's root from others of its kind, across processes."""
+        ...
+
+    def groups(self) -> dict[str, int]:
+        """The groups with the time of their last change in ns. Raises SessionReferenceError READ_FAILED."""
+        ...
+
+    def keys(self, group: str, check: CheckCancelled) -> list[str]:
+        """The keys of everything in a group that may be a session. Raises SessionReferenceError READ_FAILED."""
+        ...
+
+    def identity(self, key: str) -> str:
+        """What is the same for two keys only if they name the same session id."""
+        ...
+
+    def changed(self, stamps: Mapping[str, bytes], check: CheckCancelled) -> Iterator[str]:
+        """The keys whose sessions no longer have these stamps, be they changed or gone."""
+        ...
+
+    def learn(self, key: str, known: Lesson | None, check: CheckCancelled, *, with_title: bool) -> Lesson | None:
+        """Learn a session's row, from where the known lesson ended if it still holds; None if there is no session.
+
+        Raises SessionReferenceError READ_FAILED with the reason for which it cannot be listed.
+        """
+        ...
+
+    def capture_again(
+        self, session_id: str, saved_state: Callable[[str], bytes | None], check: CheckCancelled
+    ) -> SavedCapture:
+        """Capture a session, reading only what is not in the state that was saved for its key, if that still holds.
+
+        Raises SessionReferenceError READ_FAILED.
+        """
+        ...
+
+    def watched_folders(self) -> list[Path]:
+        """The folders below which sessions change."""
+        ...
+
+    def key_of(self, path: Path) -> str | None:
+        """The key of the session that a changed path below a watched folder belongs to, if it belongs to one."""
         ...

@@ -91,7 +91,8 @@ def test_an_unknown_kind_is_an_invalid_configuration_that_names_the_kinds_and_no
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("dsh:", "path of a store"), ("sample:", "path of a store"), ("sample:/secret", "without a path")]
+    ("name", "said"),
+    [("dsh:", "path of a store"), ("sample:", "path of a store"), ("sample:/secret", "without a path")],
 )
 def test_an_empty_path_and_a_path_for_the_sample_are_an_invalid_configuration(name: str, said: str) -> None:
     failure = failure_of(lambda: open_stores([name], {}))

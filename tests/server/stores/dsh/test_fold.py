@@ -254,8 +254,9 @@ def test_a_fold_resumed_at_any_event_ends_like_one_that_went_through(events: lis
         state = feed(Fold(4), lines[:at]).state()
         stored = msgspec.msgpack.decode(msgspec.msgpack.encode(state), type=type(state))
         resumed = feed(Fold.resume(stored), lines[at:])
-        assert resumed.state() == whole.state()
         assert resumed.items() == whole.items()
+        assert Fold.resume(resumed.state()).items() == whole.items()
+        assert Fold.resume(resumed.state()).surface() == resumed.surface() == whole.surface()
         assert resumed.captured_through_seq == whole.captured_through_seq
 
 
@@ -270,4 +271,14 @@ def test_taking_the_state_does_not_stop_the_fold() -> None:
     fold = folded([user("a")])
     state = fold.state()
     feed(fold, [user("b").line(1, 4)])
-    assert (texts(fold), len(state.nodes)) == (["a", "b"], 1)
+    assert (texts(fold), texts(Fold.resume(state))) == (["a", "b"], ["a"])
+
+
+def test_a_state_that_was_resumed_often_stays_whole() -> None:
+    lines = event_lines([user(f"text {number}") for number in range(200)], 4)
+    fold = Fold(4)
+    for line in lines:
+        fold = feed(Fold.resume(fold.state()), [line])
+    assert fold.items() == feed(Fold(4), lines).items()
+    assert len(fold.state().surface_parts) <= 65
+    assert [node.seq for node in fold.surface()] == list(range(200))

@@ -42,6 +42,11 @@ __all__ = ("Fold", "FoldState", "SurfaceNode")
 
 NodeKind = Literal["message", "tool-result", "system"]
 
+_KINDS: Final[tuple[NodeKind, ...]] = ("message", "tool-result", "system")
+
+_MAX_PARTS: Final = 64
+"""Parts of a saved surface: a log that grows often is put together again now and then."""
+
 _NAMED_VERSION: Final = 3
 """From this format on the ends of a range have other names, and a system prompt at the head of the surface stays."""
 
@@ -55,11 +60,18 @@ class SurfaceNode(msgspec.Struct, frozen=True):
 
 
 class FoldState(msgspec.Struct, kw_only=True):
-    """All that a fold knows, in builtins and Structs. `next_seq` is the position that the next event must have."""
+    """All that a fold knows, in builtins and Structs. `next_seq` is the position that the next event must have.
+
+    The surface is kept in parts, each encoded by itself: most logs only grow, and a resumed fold needs to know the
+    nodes that it was resumed with only if a replacement names one of them.
+    """
 
     version: int
     next_seq: int = 0
-    nodes: list[SurfaceNode] = []
+    items: list[ConversationItem] = []
+    item_seqs: list[int] = []
+    surface_parts: list[bytes] = []
+    conversation_bytes: int = 0
     title: str | None = None
     agent_label: str | None = None
     turn_open: bool = False
@@ -95,6 +107,7 @@ class Fold:
         self._ends = _Link()
         self._links: dict[int, _Link] = {}
         self._bytes = 0
+        self._saved = FoldState(version=version)
         self._turn_open = False
         self._step_open = False
         self._pending: dict[str, None] = {}
@@ -108,16 +121,22 @@ class Fold:
         fold._next_seq = state.next_seq
         fold._turn_open, fold._step_open = state.turn_open, state.step_open
         fold._pending = dict.fromkeys(state.pending_calls)
-        for node in state.nodes:
-            fold._insert(node, fold._ends)
+        fold._saved, fold._bytes = state, state.conversation_bytes
         return fold
 
     def state(self) -> FoldState:
         """A copy of all that the fold knows; the fold may go on."""
+        fresh = self._fresh_nodes()
+        parts = [*self._saved.surface_parts, _encode_part(fresh)] if fresh else self._saved.surface_parts
+        if len(parts) > _MAX_PARTS:
+            parts = [_encode_part([node for part in parts for node in _decode_part(part, {})])]
         return FoldState(
             version=self.version,
             next_seq=self._next_seq,
-            nodes=self.surface(),
+            items=self.items(),
+            item_seqs=self._saved.item_seqs + [node.seq for node in fresh if node.item is not None],
+            surface_parts=list(parts),
+            conversation_bytes=self._bytes,
             title=self.title,
             agent_label=self.agent_label,
             turn_open=self._turn_open,
@@ -128,6 +147,10 @@ class Fold:
 
     def surface(self) -> list[SurfaceNode]:
         """The nodes of the current surface, in the order in which they are shown."""
+        self._restore()
+        return self._fresh_nodes()
+
+    def _fresh_nodes(self) -> list[SurfaceNode]:
         nodes: list[SurfaceNode] = []
         link = self._ends.after
         while link.node is not None:
@@ -137,7 +160,19 @@ class Fold:
 
     def items(self) -> list[ConversationItem]:
         """The conversation on the current surface."""
-        return [node.item for node in self.surface() if node.item is not None]
+        return self._saved.items + [node.item for node in self._fresh_nodes() if node.item is not None]
+
+    def _restore(self) -> None:
+        """Put the nodes that the fold was resumed with before those that came since."""
+        saved = self._saved
+        if not saved.surface_parts:
+            return
+        self._saved = FoldState(version=self.version)
+        items = dict(zip(saved.item_seqs, saved.items, strict=True))
+        first = self._ends.after
+        for part in saved.surface_parts:
+            for node in _decode_part(part, items):
+                self._link(node, first)
 
     @property
     def turn_open(self) -> bool:
@@ -227,6 +262,7 @@ class Fold:
 
     def _replace(self, event: SurfaceEvent, kind: NodeKind) -> _Link:
         """Remove the nodes that the event shadows; the link before which it belongs."""
+        self._restore()
         first, last = self._range(event.surface_op)
         if event.source_event_seqs is UNSET:
             raise corrupt()
@@ -268,15 +304,29 @@ class Fold:
         return first, last
 
     def _insert(self, node: SurfaceNode, place: _Link) -> None:
+        self._link(node, place)
+        if node.item is not None:
+            self._bytes += utf8_length(node.item.text)
+            if self._bytes > self._limit:
+                raise too_large(self._limit)
+
+    def _link(self, node: SurfaceNode, place: _Link) -> None:
         link = _Link(node)
         link.before, link.after = place.before, place
         place.before.after = link
         place.before = link
         self._links[node.seq] = link
-        if node.item is not None:
-            self._bytes += utf8_length(node.item.text)
-            if self._bytes > self._limit:
-                raise too_large(self._limit)
+
+
+def _encode_part(nodes: list[SurfaceNode]) -> bytes:
+    """Nodes as one integer each: position and kind."""
+    return msgspec.msgpack.encode([node.seq * len(_KINDS) + _KINDS.index(node.kind) for node in nodes])
+
+
+def _decode_part(part: bytes, items: dict[int, ConversationItem]) -> list[SurfaceNode]:
+    decoded = msgspec.msgpack.decode(part, type=list[int])
+    pairs = (divmod(number, len(_KINDS)) for number in decoded)
+    return [SurfaceNode(seq, _KINDS[kind], items.get(seq)) for seq, kind in pairs]
 
 
 def _position(number: float) -> int:

@@ -25,24 +25,37 @@ _FIRST_STEP: Final = 512
 
 
 class LogReader:
-    """One pass over a log whose descriptor stands at its start.
+    """One pass over a log, from its start or from a position at which an earlier pass ended.
 
-    `torn` is true, after the last block, if the log ends in an incomplete line or frame.
+    `torn` is true, after the last block, if the log ends in an incomplete line or frame. `position` is then where
+    another pass can go on, and `is_resumable` whether the blocks went no further than that; `header_end` is where the
+    header line, or its frame, ended.
     """
 
     def __init__(
-        self, descriptor: int, size: int, *, compressed: bool, limits: DshLimits, check: CheckCancelled
+        self,
+        descriptor: int,
+        size: int,
+        *,
+        compressed: bool,
+        limits: DshLimits,
+        check: CheckCancelled,
+        start: int = 0,
     ) -> None:
         self.torn = False
+        self.position = start
+        self.header_end = 0
+        self.is_resumable = True
         self._descriptor = descriptor
-        self._left = size
+        self._offset = start
+        self._left = max(0, size - start)
+        os.lseek(descriptor, start, os.SEEK_SET)
         self._compressed = compressed
         self._limits = limits
         self._check = check
         self._open_line: list[bytes] = []
         self._open_bytes = 0
-        self._header_read = False
-        self._first_frame_read = False
+        self._header_read = self._first_frame_read = start > 0
 
     def blocks(self) -> Iterator[bytes]:
         """The header line, then blocks of one or more complete lines, all with their line feeds.
@@ -51,11 +64,16 @@ class LogReader:
         """
         for piece in self._frames() if self._compressed else self._pieces():
             block = self._complete_lines(piece)
+            if not self._compressed:
+                self.position = self._offset - self._open_bytes
             if not block:
                 continue
+            # Lines of a frame that is not over yet are beyond what another pass could go on from.
+            self.is_resumable = not self._compressed
             if not self._header_read:
                 self._header_read = True
                 end = block.index(b"\n") + 1
+                self.header_end = end
                 yield block[:end]
                 block = block[end:]
             if block:
@@ -85,6 +103,7 @@ class LogReader:
     def _read(self, size: int) -> bytes:
         data = os.read(self._descriptor, min(size, self._left))
         self._left = self._left - len(data) if data else 0
+        self._offset += len(data)
         return data
 
     def _pieces(self) -> Iterator[bytes]:
@@ -137,4 +156,8 @@ class LogReader:
             at -= len(frame.unused_data)
             if self._open_bytes or not self._header_read:
                 raise corrupt()
+            self.position = self._offset - (len(data) - at)
+            if not self._first_frame_read:
+                self.header_end = self.position
             self._first_frame_read = True
+            self.is_resumable = True

@@ -19,6 +19,9 @@ class DshLimits(msgspec.Struct, frozen=True, kw_only=True):
     conversation_bytes: int = 256 * 1024 * 1024
     """UTF-8 bytes of projected text held at once: no budget can use more than a small part of it."""
 
+    saved_from_bytes: int = 256 * 1024
+    """Bytes from which on the state of a captured log is worth saving: a shorter one is read in no time."""
+
     window_log: int = 27
     """Binary logarithm of the largest zstd window: 128 MiB, what one frame may make the decompressor allocate."""
 

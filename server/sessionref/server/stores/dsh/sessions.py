@@ -11,6 +11,8 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
+import msgspec
+
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.dsh.folders import Folder, OpenFile
@@ -18,9 +20,21 @@ from sessionref.server.stores.dsh.frames import LogReader
 from sessionref.server.stores.dsh.header import LogHeader, parse_header
 from sessionref.server.stores.dsh.layout import LogName, choose_log, project_key, session_segment
 from sessionref.server.stores.dsh.limits import DshLimits
+from sessionref.server.stores.dsh.position import LogPosition, continues, position_after
 from sessionref.server.stores.dsh.problems import Unreadable, corrupt, from_os_error
 
-__all__ = ("OpenLog", "Place", "open_log", "places_of", "project_names", "session_names")
+__all__ = (
+    "KnownLog",
+    "OpenLog",
+    "Place",
+    "has_stamp",
+    "is_session_at",
+    "open_log",
+    "places_of",
+    "project_folders",
+    "session_names",
+    "shown_key",
+)
 
 
 class Place(NamedTuple):
@@ -30,21 +44,51 @@ class Place(NamedTuple):
     segment: str
 
     def __str__(self) -> str:
-        return f"{self.project}/{self.segment}".encode("utf-8", "backslashreplace").decode()
+        return shown_key(f"{self.project}/{self.segment}")
+
+
+class KnownLog(NamedTuple):
+    """A log that was read before: where that ended, and the header that it had."""
+
+    position: LogPosition
+    header: LogHeader
 
 
 class OpenLog(NamedTuple):
-    """A log whose header was read and checked, and the reader that stands behind it."""
+    """A log whose header was read and checked, and the reader that stands behind it.
+
+    `is_continued` is whether the reader stands where a known log ended. `stamp` tells this state of it from others.
+    """
 
     header: LogHeader
     reader: LogReader
     blocks: Iterator[bytes]
     updated_at: int
+    is_continued: bool
+    name: LogName
+    file: OpenFile
+    stamp: bytes
+    known_header_end: int
+
+    def position(self) -> LogPosition | None:
+        """Where another pass can go on, once all blocks were taken; None if it must begin anew."""
+        return position_after(self.reader, self.known_header_end or self.reader.header_end, self.name, self.file)
 
 
-def project_names(root: Folder) -> list[str]:
-    """The project folders; links are not followed. Raises OSError."""
-    return [name for name in root.names() if _has_kind(root, name, stat.S_IFDIR)]
+def shown_key(key: str) -> str:
+    """Folder names as they can be logged, whatever bytes they are made of."""
+    return key.encode("utf-8", "backslashreplace").decode()
+
+
+def project_folders(root: Folder) -> Iterator[tuple[str, os.stat_result]]:
+    """The project folders with what they are; links are not followed. Raises OSError."""
+    for name in root.names():
+        try:
+            facts = root.facts(name)
+        except FileNotFoundError:
+            continue
+        if stat.S_ISDIR(facts.st_mode):
+            yield name, facts
 
 
 def session_names(project: Folder) -> list[str]:
@@ -59,7 +103,7 @@ def places_of(root: Folder, segment: str, check: CheckCancelled) -> list[Place]:
     """
     places: list[Place] = []
     problem: Unreadable | None = None
-    for name in project_names(root):
+    for name, _ in project_folders(root):
         check()
         try:
             with root.folder(name) as project:
@@ -87,23 +131,73 @@ def is_session(project: Folder, segment: str) -> bool:
         return True
 
 
+def is_session_at(root: Folder, place: Place) -> bool:
+    """Whether a session that could not be read is still there."""
+    try:
+        with root.folder(place.project) as project:
+            return is_session(project, place.segment)
+    except OSError:
+        return False
+
+
 @contextmanager
-def open_log(root: Folder, place: Place, limits: DshLimits, check: CheckCancelled) -> Generator[OpenLog | None]:
-    """Open the log at a place; None for a folder without one. Raises OSError, Unreadable, and what `check` raises."""
+def open_log(
+    root: Folder, place: Place, limits: DshLimits, check: CheckCancelled, known: KnownLog | None = None
+) -> Generator[OpenLog | None]:
+    """Open the log at a place, where possible behind what is known of it; None for a folder without one.
+
+    Raises OSError, Unreadable, and what `check` raises.
+    """
     with root.folder(place.project) as project, project.folder(place.segment) as folder:
+        changed = folder.own_facts().st_mtime_ns
         name = choose_log(folder.names())
         if name is None:
             yield None
             return
         with folder.file(name.name) as file:
+            is_continued = known is not None and continues(known.position, name, file)
+            start, known_header_end = 0, 0
+            if known is not None and is_continued:
+                start, known_header_end = known.position.offset, known.position.header_end
             reader = LogReader(
-                file.descriptor, file.facts.st_size, compressed=name.compressed, limits=limits, check=check
+                file.descriptor,
+                file.facts.st_size,
+                compressed=name.compressed,
+                limits=limits,
+                check=check,
+                start=start,
             )
             blocks = reader.blocks()
-            header = _header(next(blocks, b""), name, limits)
+            header = known.header if known is not None and is_continued else _header(next(blocks, b""), name, limits)
             if not _lies_at(root, folder, place, header):
                 raise corrupt()
-            yield OpenLog(header, reader, blocks, _milliseconds(file))
+            yield OpenLog(
+                header,
+                reader,
+                blocks,
+                _milliseconds(file),
+                is_continued,
+                name,
+                file,
+                encode_stamp(changed, name.name, file.facts),
+                known_header_end,
+            )
+
+
+def encode_stamp(folder_changed: int, name: str, facts: os.stat_result) -> bytes:
+    """What changes whenever a session's log may have: a new generation, another file, more or other bytes."""
+    return msgspec.msgpack.encode((folder_changed, name, facts.st_ino, facts.st_size, facts.st_mtime_ns))
+
+
+def has_stamp(root: Folder, place: Place, stamp: bytes) -> bool:
+    """Whether the log at a place still has a stamp; two looks, and nothing is opened."""
+    name = msgspec.msgpack.decode(stamp, type=tuple[int, str, int, int, int])[1]
+    try:
+        folder = root.facts(os.path.join(place.project, place.segment))
+        log = root.facts(os.path.join(place.project, place.segment, name))
+    except (OSError, ValueError):
+        return False
+    return encode_stamp(folder.st_mtime_ns, name, log) == stamp
 
 
 def _header(line: bytes, name: LogName, limits: DshLimits) -> LogHeader:

@@ -26,10 +26,12 @@ class Labels(NamedTuple):
     agent_label: str | None = None
 
 
-def find_labels(blocks: Iterator[bytes], decoder: EventDecoder) -> Labels:
-    """The last valid title and the last descriptor's label in blocks of complete lines. Raises what `blocks` does."""
-    found_title: str | None = None
-    found_label: str | None = None
+def find_labels(blocks: Iterator[bytes], decoder: EventDecoder, before: Labels | None = None) -> Labels:
+    """The last valid title and the last descriptor's label in blocks of complete lines, or those before them.
+
+    Raises what `blocks` does.
+    """
+    found_title, found_label = before or Labels()
     for block in blocks:
         for line in _lines_with(_TITLE, block):
             event = decoder.decode(line)

@@ -1,0 +1,146 @@
+"""Discovery: candidates from memory, kept fresh by looks that cost little, and titles read as they are needed.
+
+Every call looks at the stores' groups, so that a new session is there at once, and at the sessions that it is about
+to answer. What changes otherwise is noticed by watching, or by a bounded rescan where watching fails.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from operator import is_not
+from typing import Final
+
+import anyio
+
+from sessionref.protocol.mention import directory_segment
+from sessionref.protocol.methods import Candidate
+from sessionref.server.candidates import ListedSession, list_session, row_order
+from sessionref.server.catalogue.database import CatalogueDatabase
+from sessionref.server.catalogue.index import SessionIndex
+from sessionref.server.store import CataloguedStore, CheckCancelled, SessionStore
+from sessionref.server.threads import WorkerThreads, check_cancelled
+
+__all__ = ("Discovery", "Select")
+
+logger = logging.getLogger(__name__)
+
+Select = Callable[[Sequence[ListedSession], CheckCancelled], list[tuple[ListedSession, Candidate]]]
+"""Chooses rows, which are in row order, and makes candidates of them."""
+
+CHECKED_ROWS: Final = 100
+"""Rows of an answer that are compared with what is stored now: more than anybody sees at once."""
+
+MAX_REMEMBERED_PROBLEMS: Final = 10_000
+"""Sessions whose problem has been logged; beyond it a store is in such a state that repeating it does no harm."""
+
+
+class Discovery:
+    """The sessions of all stores, in the order in which the stores were named; the first that has an id wins."""
+
+    def __init__(
+        self,
+        stores: Sequence[SessionStore],
+        database: CatalogueDatabase | None,
+        *,
+        threads: WorkerThreads,
+        wait_seconds: float,
+    ) -> None:
+        self._stores = stores
+        self._threads = threads
+        self._wait_seconds = wait_seconds
+        self.indexes = {store: SessionIndex(store, database) for store in stores if isinstance(store, CataloguedStore)}
+        self._reading_titles = anyio.Lock()
+        self._asked = anyio.Event()
+        self._logged: set[tuple[str, str, str]] = set()
+        self._merged_lists: list[Sequence[ListedSession]] = []
+        self._merged: list[ListedSession] = []
+
+    async def candidates(self, select: Select) -> list[Candidate]:
+        """Candidates that a function selects from all sessions.
+
+        Waits for titles that are not read yet, but not longer than it was told to. Raises SessionReferenceError
+        READ_FAILED if a store as a whole cannot be read.
+        """
+        self._asked.set()
+        deadline = time.monotonic() + self._wait_seconds
+        await self._threads.run(self._refresh)
+        with anyio.move_on_after(self._wait_seconds):
+            if any(index.has_unread for index in self.indexes.values()):
+                async with self._reading_titles:
+                    await self._threads.run(self._read_titles, deadline)
+        return await self._threads.run(self._answer, select, deadline)
+
+    async def until_asked(self) -> None:
+        """Wait for the first call: whoever never asks needs nothing watched."""
+        await self._asked.wait()
+
+    def rescan(self, seconds: float) -> None:
+        """Look for sessions that have changed, in bounded time; runs in a worker thread."""
+        for index in self.indexes.values():
+            index.rescan(check_cancelled, seconds)
+
+    def _refresh(self) -> None:
+        for index in self.indexes.values():
+            index.refresh(check_cancelled)
+
+    def _read_titles(self, deadline: float) -> None:
+        for index in self.indexes.values():
+            index.read_titles(check_cancelled, deadline)
+
+    def _answer(self, select: Select, deadline: float) -> list[Candidate]:
+        chosen = select(self._rows(), check_cancelled)
+        if self._has_changed([row for row, _ in chosen[:CHECKED_ROWS]]):
+            self._read_titles(deadline)
+            chosen = select(self._rows(), check_cancelled)
+        return [candidate for _, candidate in chosen]
+
+    def _has_changed(self, rows: Sequence[ListedSession]) -> bool:
+        changed = False
+        for store, index in self.indexes.items():
+            keys = [row.key for row in rows if row.origin == store.kind]
+            changed |= index.look_again(keys, check_cancelled)
+        return changed
+
+    def _rows(self) -> Sequence[ListedSession]:
+        """One row an id over all stores, in row order; what is missing is logged once."""
+        if len(self._stores) == 1 and self.indexes:
+            (index,) = self.indexes.values()
+            self._log_unlisted(index)
+            return index.rows()
+        lists = [self._rows_of(store) for store in self._stores]
+        if len(lists) != len(self._merged_lists) or any(map(is_not, lists, self._merged_lists)):
+            self._merged_lists, self._merged = lists, self._merge(lists)
+        return self._merged
+
+    def _merge(self, lists: Sequence[Sequence[ListedSession]]) -> list[ListedSession]:
+        listed: dict[str, ListedSession] = {}
+        for store, rows in zip(self._stores, lists, strict=True):
+            for row in rows:
+                if listed.setdefault(row.header.session_id, row) is not row:
+                    place = directory_segment(row.header.session_id)
+                    self._log_once(store.kind, place, "an earlier store has this id")
+        return sorted(listed.values(), key=row_order)
+
+    def _rows_of(self, store: SessionStore) -> Sequence[ListedSession]:
+        if isinstance(store, CataloguedStore):
+            self._log_unlisted(self.indexes[store])
+            return self.indexes[store].rows()
+        listing = store.list_sessions(check_cancelled)
+        for problem in listing.unlisted:
+            self._log_once(store.kind, problem.place, problem.reason)
+        return [
+            list_session(header, origin=store.kind, lists_subagents=store.lists_subagents)
+            for header in listing.sessions
+        ]
+
+    def _log_unlisted(self, index: SessionIndex) -> None:
+        for problem in index.unlisted():
+            self._log_once(index.store.kind, problem.place, problem.reason)
+
+    def _log_once(self, kind: str, place: str, reason: str) -> None:
+        problem = (kind, place, reason)
+        if problem not in self._logged and len(self._logged) < MAX_REMEMBERED_PROBLEMS:
+            self._logged.add(problem)
+            logger.warning("not listed: %s of store %s: %s", place, kind, reason)

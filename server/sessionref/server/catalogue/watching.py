@@ -1,0 +1,70 @@
+"""Noticing sessions that change while nobody asks: file events where they work, a bounded rescan everywhere."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from sessionref.server.catalogue.discovery import Discovery
+from sessionref.server.catalogue.index import SessionIndex
+from sessionref.server.threads import WorkerThreads
+
+__all__ = ("watch_sessions",)
+
+logger = logging.getLogger(__name__)
+
+RESCAN_SECONDS: Final = 0.5
+"""Between two rescans where no events come: what changes is seen within a second."""
+
+WATCHED_RESCAN_SECONDS: Final = 10.0
+"""Between two rescans where events come: some file systems lose them in silence."""
+
+RESCAN_BUDGET_SECONDS: Final = 0.05
+"""What one rescan may take: a tenth of the time between two."""
+
+DEBOUNCE_MILLISECONDS: Final = 200
+"""Events are gathered for this long: an agent that writes does so many times a second."""
+
+
+async def watch_sessions(discovery: Discovery, threads: WorkerThreads) -> None:
+    """Mark sessions that change, from the first call for candidates on, until cancelled."""
+    await discovery.until_asked()
+    watched: set[Path] = set()
+    async with anyio.create_task_group() as tasks:
+        for index in discovery.indexes.values():
+            tasks.start_soon(_watch, index, watched)
+        while True:
+            everything = {folder for index in discovery.indexes.values() for folder in index.store.watched_folders()}
+            await anyio.sleep(WATCHED_RESCAN_SECONDS if everything <= watched else RESCAN_SECONDS)
+            await threads.run(discovery.rescan, RESCAN_BUDGET_SECONDS)
+
+
+async def _watch(index: SessionIndex, watched: set[Path]) -> None:
+    """Follow the file events of one store; where that is not possible the rescan has to do."""
+    try:
+        import watchfiles
+    except ImportError:
+        return
+    folders = index.store.watched_folders()
+    while not folders:
+        # Nothing tells that a folder has come to be, but a look at it.
+        await anyio.sleep(WATCHED_RESCAN_SECONDS)  # noqa: ASYNC110
+        folders = index.store.watched_folders()
+    try:
+        watched.update(folders)
+        async for changes in watchfiles.awatch(
+            *folders,
+            watch_filter=None,
+            debounce=DEBOUNCE_MILLISECONDS,
+            raise_interrupt=False,
+            ignore_permission_denied=True,
+        ):
+            index.mark_changed({key for _, path in changes if (key := index.store.key_of(Path(path))) is not None})
+    except (OSError, RuntimeError) as error:
+        # Too many watches, a folder that is gone, a platform without events.
+        logger.warning("sessions are not watched but looked at: %s", type(error).__name__)
+    finally:
+        watched.difference_update(folders)
