@@ -23,15 +23,28 @@ def measure_listing(folder: Path, quick: bool) -> Measure:
         for sessions in (100,) if quick else (100, 1000):
             home = folder / f"{sessions}-{compressed}"
             write_home(home, sessions, compressed=compressed)
-            rows += [_row(home, sessions, compressed, query, 3 if quick else 9) for query in ("", "harbour")]
-    notes = ["logs of about 20 kB in 20 projects; FIRST: the first such call of a server, after initialize"]
-    headings = ["SESSIONS", "LOGS", "QUERY", "ROWS", "FIRST", "MEDIAN", "A SESSION", "DSH PLUGIN", "PLUGIN / THIS"]
+            for catalogue in (None, home / "catalogue.sqlite3"):
+                repeats = 3 if quick else 9
+                rows += [_row(home, sessions, compressed, catalogue, query, repeats) for query in ("", "harbour")]
+    notes = ["logs of about 20 kB in 20 projects; FIRST: a server's first such call, after initialize"]
+    headings = [
+        "SESSIONS",
+        "LOGS",
+        "CATALOGUE",
+        "QUERY",
+        "ROWS",
+        "FIRST",
+        "MEDIAN",
+        "A SESSION",
+        "DSH PLUGIN",
+        "PLUGIN / THIS",
+    ]
     return Measure("candidates over stdio", headings, rows, notes)
 
 
-def _row(home: Path, sessions: int, compressed: bool, query: str, repeats: int) -> list[str]:
+def _row(home: Path, sessions: int, compressed: bool, catalogue: Path | None, query: str, repeats: int) -> list[str]:
     params: dict[str, Any] = {"agentId": "new", "cwd": "/home/sam/projects/project-7", "query": query}
-    with ServerProcess(home) as server:
+    with ServerProcess(home, catalogue=catalogue) as server:
         server.call("initialize", {})
         found, first = server.call(CANDIDATES, params)
         median = statistics.median(server.call(CANDIDATES, params)[1] for _ in range(repeats))
@@ -39,6 +52,7 @@ def _row(home: Path, sessions: int, compressed: bool, query: str, repeats: int) 
     return [
         f"{sessions:,}",
         "zstd" if compressed else "plain",
+        "off" if catalogue is None else "on",
         query or "none",
         str(len(found)),
         seconds_text(first),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -10,19 +11,28 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-__all__ = ("CANDIDATES", "PREPARE", "ServerProcess")
+__all__ = ("CANDIDATES", "PREPARE", "ServerProcess", "environment")
 
 CANDIDATES: Final = "sessionReferenceResolver/candidates"
 PREPARE: Final = "sessionReferenceResolver/prepare"
 
 
+def environment(catalogue: Path | None = None, spills: Path | None = None) -> dict[str, str]:
+    """The environment of a server that writes nothing but where it is told to."""
+    settings = {"SESSIONREF_CATALOG": catalogue, "SESSIONREF_SPILL_DIRECTORY": spills}
+    return {**os.environ, **{name: "off" if path is None else str(path) for name, path in settings.items()}}
+
+
 class ServerProcess:
     """A server over one DSH home in newline-delimited JSON; a context manager that ends it."""
 
-    def __init__(self, home: Path, *options: str) -> None:
-        command = [sys.executable, "-m", "sessionref.server", "serve", "--stdio", "--store", f"dsh:{home}", *options]
+    def __init__(self, home: Path, *, catalogue: Path | None = None, spills: Path | None = None) -> None:
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, "-m", "sessionref.server", "serve", "--stdio", "--store", f"dsh:{home}"],
+            env=environment(catalogue, spills),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         self._next_id = 0
 

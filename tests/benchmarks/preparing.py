@@ -30,7 +30,7 @@ def measure_preparing(folder: Path, quick: bool) -> Measure:
 def _row(home: Path, messages: int, preview: bool, repeats: int) -> list[str]:
     references = [{"sessionId": f"session-{messages}"}]
     params: dict[str, Any] = {"agentId": "new", "content": "go on", "references": references, "preview": preview}
-    with ServerProcess(home, "--spill-directory", str(home / "spills")) as server:
+    with ServerProcess(home, spills=home / "spills") as server:
         result, _ = server.call(PREPARE, params)
         median = statistics.median(server.call(PREPARE, params)[1] for _ in range(repeats))
     (record,) = result["additionalContext"]["source"]["references"]

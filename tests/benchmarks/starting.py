@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.figures import Measure, seconds_text
+from benchmarks.peer import environment
 
 __all__ = ("measure_starting",)
 
@@ -39,7 +40,8 @@ def measure_starting(folder: Path, quick: bool) -> Measure:
     """Spawn both processes by turns and compare their medians."""
     (folder / "sessions").mkdir()
     server = [sys.executable, "-m", "sessionref.server", "serve", "--stdio", "--store", f"dsh:{folder}"]
-    loaded = _loaded_modules(server)
+    surroundings = environment(folder / "catalogue.sqlite3", folder / "spills")
+    loaded = _loaded_modules(server, surroundings)
     named = [sys.executable, "-c", f"import {', '.join(NAMED_IMPORTS)}; print(flush=True)"]
     exact = [sys.executable, "-c", _import_all(loaded)]
     bare = [sys.executable, "-c", "print(flush=True)"]
@@ -47,7 +49,7 @@ def measure_starting(folder: Path, quick: bool) -> Measure:
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(5 if quick else 21):
         for name, command in commands.items():
-            taken[name].append(_first_line_seconds(command))
+            taken[name].append(_first_line_seconds(command, surroundings))
     medians = {name: statistics.median(values) for name, values in taken.items()}
     labels = {
         "server": "server: initialize answered",
@@ -63,9 +65,11 @@ def measure_starting(folder: Path, quick: bool) -> Measure:
     return Measure("start to first answer", ["PROCESS", "MEDIAN", "BEST", "SERVER / THIS"], rows, notes)
 
 
-def _first_line_seconds(command: list[str]) -> float:
+def _first_line_seconds(command: list[str], surroundings: dict[str, str]) -> float:
     began = time.perf_counter()
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(
+        command, env=surroundings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(_REQUEST)
@@ -77,10 +81,10 @@ def _first_line_seconds(command: list[str]) -> float:
     return taken
 
 
-def _loaded_modules(server: list[str]) -> list[str]:
+def _loaded_modules(server: list[str], surroundings: dict[str, str]) -> list[str]:
     """What the server has imported when it has answered and ended, in the order in which that was finished."""
     command = [server[0], "-X", "importtime", *server[1:]]
-    ended = subprocess.run(command, input=_REQUEST, capture_output=True, check=True)
+    ended = subprocess.run(command, env=surroundings, input=_REQUEST, capture_output=True, check=True)
     matches = map(_IMPORT_LINE.fullmatch, ended.stderr.decode().splitlines())
     names = dict.fromkeys(match[1] for match in matches if match)
     return [name for name in names if not name.startswith("sessionref")]

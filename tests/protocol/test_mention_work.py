@@ -56,7 +56,6 @@ def test_no_part_of_a_text_is_searched_again_and_again(family: str) -> None:
     assert text.looked_at <= 6 * len(text)
 
 
-# Fails now: `_without_tokens` copies the whole text once a token.
 @pytest.mark.usefixtures("fail_safe")
 def test_text_that_joins_into_many_tokens_is_broken_in_linear_work() -> None:
     joined = f"@[dsh-]({EVE})session:🐝 @[dsh-session]({EVE}):ImV2ZSI "

@@ -129,7 +129,6 @@ def test_a_form_without_its_facts_cannot_be_constructed(construct: Callable[[], 
         construct()
 
 
-# Fails now: `splitlines` does not see the end of the only line.
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\u2028", "\x0b"])
 def test_a_summary_that_ends_its_line_is_more_than_a_line(end: str) -> None:
     with pytest.raises(ValueError, match="needs"):

@@ -232,7 +232,6 @@ def test_any_text_is_an_agent_id(text: str) -> None:
     assert bind_params(CandidatesParams, (), {"agentId": text}).agent_id == text
 
 
-# Fails now for params by position: `initialize` takes anything.
 @pytest.mark.parametrize("params", [{}, {"processId": 1, "capabilities": {"a": []}}, [], [None], ["vscode", {}]])
 def test_initialize_takes_anything(params: dict[str, Any] | list[Any]) -> None:
     kind = METHODS["initialize"].params

@@ -20,6 +20,7 @@ Framing = Literal["line", "header"]
 _BLANKS: Final = b" \t\r\n"
 _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _BLOCK_END: Final = re.compile(rb"\r?\n\r?\n")
+_LINE_ENDS: Final = re.compile(rb"[\r\n]*")
 _LENGTH: Final = re.compile(rb"[0-9]{1,15}")
 _OPENING_NAMES: Final = (b"content-length:", b"content-type:")
 
@@ -110,11 +111,11 @@ class FrameDecoder:
 
     def _detect(self, events: list[FrameEvent]) -> bool:
         kept = self._buffer.lstrip(_BLANKS)
-        if _BYTE_ORDER_MARK.startswith(kept[:3]) and len(kept) < len(_BYTE_ORDER_MARK):
-            self._buffer = kept
-            return False
-        self._buffer = kept.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)
-        if not self._buffer:
+        while kept.startswith(_BYTE_ORDER_MARK):
+            kept = kept.removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANKS)
+        self._buffer = kept
+        if _BYTE_ORDER_MARK.startswith(kept[: len(_BYTE_ORDER_MARK)]):
+            # Nothing yet, or what may become a byte order mark.
             return False
         if self._buffer.startswith((b"{", b"[")):
             self._enter(_State.LINE)
@@ -149,17 +150,22 @@ class FrameDecoder:
         self._drop(end + 1)
         if len(line) > limit:
             events.append(TooLong(limit, None))
+            self._check_skipped(len(line), events)
         elif line.strip(_BLANKS):
             events.append(Message(line))
         return True
 
     def _skip_line(self, events: list[FrameEvent]) -> bool:
-        before = len(self._buffer)
-        found = self._skip_to_newline(_State.LINE)
-        self._skipped += before - len(self._buffer)
-        if self._skipped > self._limits.skip_factor * self._limits.max_message_bytes:
+        end = self._buffer.find(b"\n")
+        self._skipped += len(self._buffer) if end < 0 else end
+        return not self._check_skipped(self._skipped, events) and self._skip_to_newline(_State.LINE)
+
+    def _check_skipped(self, length: int, events: list[FrameEvent]) -> bool:
+        """Give the stream up if so many bytes of one line are too many to skip; whether they are."""
+        too_many = length > self._limits.skip_factor * self._limits.max_message_bytes
+        if too_many:
             self._break(events, "a message is far too long")
-        return found
+        return too_many
 
     def _skip_to_newline(self, following: _State) -> bool:
         end = self._buffer.find(b"\n")
@@ -169,22 +175,28 @@ class FrameDecoder:
         return end >= 0
 
     def _read_header(self, events: list[FrameEvent]) -> bool:
-        blanks = len(self._buffer) - len(self._buffer.lstrip(b"\r\n"))
-        if blanks:
-            self._drop(blanks)
+        blanks = _LINE_ENDS.match(self._buffer)
+        count = blanks.end() if blanks else 0
+        # A match holds the buffer, which then cannot be shortened.
+        del blanks
+        if count:
+            self._drop(count)
         opening = bytes(self._buffer[: len(_OPENING_NAMES[0])]).lower()
         if not any(opening.startswith(name[: len(opening)]) for name in _OPENING_NAMES):
             self._reject_opening(events)
             return True
         end = _BLOCK_END.search(self._buffer, max(0, self._searched - 3))
-        if end is None or end.start() > self._limits.max_header_bytes:
-            self._searched = len(self._buffer)
-            if self._searched <= self._limits.max_header_bytes:
-                return False
+        header_bytes, block_bytes = (0, len(self._buffer)) if end is None else (end.start(), end.end())
+        is_complete = end is not None
+        del end
+        if block_bytes > self._limits.max_header_bytes:
             self._break(events, "the header block is too long")
             return True
-        length = _content_length(bytes(self._buffer[: end.start()]))
-        self._drop(end.end())
+        if not is_complete:
+            self._searched = block_bytes
+            return False
+        length = _content_length(bytes(self._buffer[:header_bytes]))
+        self._drop(block_bytes)
         if length is None:
             self._break(events, "the header block has no valid Content-Length")
             return True

@@ -38,7 +38,10 @@ MAX_DEPTH: Final = 512
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# A string that never ends is one all the same: looking for its end again from every quote in it would take for ever.
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_DOUBLE_DIGITS: Final = 308
+_LONG_NUMBER: Final = re.compile(rb"[0-9]{309}")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS: Final = bytes(1 if byte in b"[{" else 255 if byte in b"]}" else 0 for byte in range(256))
 
@@ -99,7 +102,7 @@ def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     """
     check_depth(data, max_depth)
     try:
-        return msgspec.json.decode(data)
+        return _within_doubles(data, msgspec.json.decode(data))
     except RecursionError:
         raise NestingError("nested too deep") from None
     except msgspec.DecodeError as error:
@@ -111,7 +114,7 @@ def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
 def decode_json_slowly(data: bytes) -> Any:
     """Decode with the standard library, made as strict as the fast codec. Raises JsonError, NestingError."""
     try:
-        return json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer)
     except RecursionError:
         raise NestingError("nested too deep") from None
     except ValueError as error:
@@ -133,12 +136,16 @@ def encode_json(value: Any) -> bytes:
 
 
 def stringify(value: Any) -> str:
-    """Serialise builtins as JavaScript's `JSON.stringify` does."""
+    """Serialise builtins as JavaScript's `JSON.stringify` does, floats apart. Raises JsonError for infinite numbers."""
     try:
         return msgspec.json.encode(value).decode()
     except UnicodeEncodeError:
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", join_surrogates(text))
+        pass
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (ValueError, RecursionError) as error:
+        raise JsonError(type(error).__name__) from None
+    return _SURROGATE.sub(lambda half: f"\\u{ord(half[0]):04x}", join_surrogates(text))
 
 
 def tag_safe(value: Any) -> str:
@@ -162,6 +169,19 @@ def _is_array(value: object) -> TypeGuard[list[Any]]:
 
 def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > _DOUBLE_DIGITS:
+        _finite(digits)
+    return int(digits)
+
+
+def _within_doubles(data: bytes, value: Any) -> Any:
+    """The decoded value. Raises JsonError for an integer that no double can hold, which only a long one can be."""
+    if _LONG_NUMBER.search(data):
+        return decode_json_slowly(data)
+    return value
 
 
 def _finite(digits: str) -> float:

@@ -232,8 +232,12 @@ class _MentionFinder:
 
 def _without_tokens(text: str) -> str:
     """Break what only the replacement of other tokens has joined into a token, the way labels are cleaned."""
-    for token in reversed(_tokens(text)):
-        text = text[: token.start] + text[token.start : token.end].replace(SCHEME, "dsh-session ") + text[token.end :]
+    parts: list[str] = []
+    cursor = 0
+    for token in _tokens(text):
+        parts += text[cursor : token.start], text[token.start : token.end].replace(SCHEME, "dsh-session ")
+        cursor = token.end
+    text = "".join([*parts, text[cursor:]])
     return text if not _tokens(text) else text.replace(SCHEME, "dsh-session ")
 
 

@@ -113,7 +113,8 @@ class Notice(msgspec.Struct, frozen=True):
     summary: str
 
     def __post_init__(self) -> None:
-        if not self.summary.strip() or len(self.summary) > SUMMARY_CHARACTERS or len(self.summary.splitlines()) > 1:
+        is_one_line = self.summary.splitlines() == [self.summary]
+        if not is_one_line or not self.summary.strip() or len(self.summary) > SUMMARY_CHARACTERS:
             raise ValueError(f"a notice needs a summary: one line of at most {SUMMARY_CHARACTERS} characters")
 
 

@@ -272,12 +272,12 @@ def bind_params(kind: type[ParamsType], positional: tuple[Any, ...], named: dict
 
     Raises ProtocolError INVALID_PARAMS that names the param (contract section 1, Methods).
     """
+    if issubclass(kind, AnyParams):
+        return kind()
     fields = kind.__struct_encode_fields__
     if len(positional) > len(fields):
         raise invalid_params(f"at most {len(fields)} params are taken, {len(positional)} were given")
     given = dict(zip(fields, positional, strict=False)) | named
-    if issubclass(kind, AnyParams):
-        return kind()
     for name in given:
         if name not in fields:
             raise invalid_params(f"unknown param {_shown(name)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, islice
 from typing import Any, Final
 
 import msgspec
@@ -15,8 +16,8 @@ from sessionref.server.store import CheckCancelled, SessionHeader
 
 __all__ = ("ListedSession", "check_limit", "list_session", "row_order", "select_candidates")
 
-_CHECK_EVERY: Final = 256
 _BETWEEN: Final = "\0"
+"""Stands between the texts that are searched; a query that holds it needs a closer look."""
 
 
 class ListedSession(msgspec.Struct, frozen=True):
@@ -84,24 +85,21 @@ def select_candidates(
     if cwd is None:
         cwd = next((row.header.cwd for row in rows if row.header.session_id == agent_id), None)
     needle = query.lower()
-    # The separator cannot be part of a match: no label holds it, but an id or a cwd may.
-    needle_is_plain = _BETWEEN not in needle
-    ranks: tuple[list[ListedSession], ...] = ([], [], [])
-    for number, row in enumerate(rows):
-        if number % _CHECK_EVERY == 0:
-            check()
-        if needle and needle not in row.searched:
-            continue
-        if needle and not needle_is_plain and not _matches(row, needle):
-            continue
-        header = row.header
-        if header.session_id == agent_id:
-            continue
-        if header.is_subagent and not (row.lists_subagents if include_subagents is None else include_subagents):
-            continue
-        ranks[1 if header.cwd is None else 0 if header.cwd == cwd else 2].append(row)
-    chosen = [(rank, row) for rank, matching in enumerate(ranks) for row in matching[:limit]][:limit]
-    return [(row, _candidate(row, same_workspace=rank == 0)) for rank, row in chosen]
+    matching = [row for row in rows if needle in row.searched] if needle else rows
+    check()
+    if _BETWEEN in needle:
+        matching = [row for row in matching if _matches(row, needle)]
+
+    def is_shown(row: ListedSession) -> bool:
+        shown = row.lists_subagents if include_subagents is None else include_subagents
+        return row.header.session_id != agent_id and (shown or not row.header.is_subagent)
+
+    same = [row for row in matching if row.header.cwd == cwd] if cwd is not None else []
+    none = [row for row in matching if row.header.cwd is None]
+    other = (row for row in matching if row.header.cwd is not None and row.header.cwd != cwd)
+    check()
+    chosen = list(islice(filter(is_shown, chain(same, none, other)), limit))
+    return [(row, _candidate(row, same_workspace=cwd is not None and row.header.cwd == cwd)) for row in chosen]
 
 
 def _matches(row: ListedSession, needle: str) -> bool:

@@ -221,7 +221,6 @@ def test_loopback_addresses_are_taken(address: str, expected: tuple[str, int]) -
         "127.1:80",
         "2130706433:80",
         "127.0.0.1 :80",
-        "[::1%lo]:80",
         "::ffff:192.168.0.1:80",
     ],
 )

@@ -65,12 +65,13 @@ class Discovery:
         """
         self._asked.set()
         deadline = time.monotonic() + self._wait_seconds
-        await self._threads.run(self._refresh)
-        with anyio.move_on_after(self._wait_seconds):
-            if any(index.has_unread for index in self.indexes.values()):
+        answer = await self._threads.run(self._answer_if_read, select, deadline)
+        if answer is None:
+            with anyio.move_on_after(self._wait_seconds):
                 async with self._reading_titles:
                     await self._threads.run(self._read_titles, deadline)
-        return await self._threads.run(self._answer, select, deadline)
+            answer = await self._threads.run(self._answer, select, deadline)
+        return answer
 
     async def until_asked(self) -> None:
         """Wait for the first call: whoever never asks needs nothing watched."""
@@ -81,9 +82,13 @@ class Discovery:
         for index in self.indexes.values():
             index.rescan(check_cancelled, seconds)
 
-    def _refresh(self) -> None:
+    def _answer_if_read(self, select: Select, deadline: float) -> list[Candidate] | None:
+        """The answer, in one go with a look at what is new; None if there are titles to wait for."""
         for index in self.indexes.values():
             index.refresh(check_cancelled)
+        if any(index.has_unread for index in self.indexes.values()):
+            return None
+        return self._answer(select, deadline)
 
     def _read_titles(self, deadline: float) -> None:
         for index in self.indexes.values():

@@ -34,10 +34,9 @@ PROBLEMS_AGAIN_SECONDS: Final = 30.0
 class _Entry:
     """What is known of one key."""
 
-    __slots__ = ("group", "lesson", "problem", "row")
+    __slots__ = ("lesson", "problem", "row")
 
-    def __init__(self, group: str) -> None:
-        self.group = group
+    def __init__(self) -> None:
         self.lesson: Lesson | None = None
         self.problem: str | None = None
         self.row: ListedSession | None = None
@@ -56,6 +55,7 @@ class SessionIndex:
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry] = {}
         self._groups: dict[str, int] = {}
+        self._members: dict[str, set[str]] = {}
         self._group_problems: dict[str, str] = {}
         self._loaded: dict[str, Lesson] | None = None
         self._to_list: set[str] = set()
@@ -105,6 +105,7 @@ class SessionIndex:
         self._load()
         for group in self._groups.keys() - groups.keys():
             self._replace_group(group, ())
+            del self._members[group]
             self._group_problems.pop(group, None)
         for group, changed in groups.items():
             if self._groups.get(group) != changed or now - changed < RACY_NANOSECONDS:
@@ -178,7 +179,8 @@ class SessionIndex:
 
     def _replace_group(self, group: str, keys: Collection[str]) -> None:
         with self._lock:
-            gone = {key for key, entry in self._entries.items() if entry.group == group}.difference(keys)
+            gone = self._members.get(group, set()).difference(keys)
+            self._members[group] = set(keys)
             for key in gone:
                 del self._entries[key]
                 self._listed = None
@@ -186,7 +188,7 @@ class SessionIndex:
                 work -= gone
             for key in keys:
                 if key not in self._entries:
-                    self._entries[key] = _Entry(group)
+                    self._entries[key] = _Entry()
                     self._to_list.add(key)
         if self._database is not None:
             self._database.forget(self._name, gone)

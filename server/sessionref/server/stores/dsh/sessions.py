@@ -9,7 +9,7 @@ import os
 import stat
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -35,6 +35,9 @@ __all__ = (
     "session_names",
     "shown_key",
 )
+
+
+_STAMPS: Final = msgspec.msgpack.Decoder(tuple[int, str, int, int, int])
 
 
 class Place(NamedTuple):
@@ -189,15 +192,16 @@ def encode_stamp(folder_changed: int, name: str, facts: os.stat_result) -> bytes
     return msgspec.msgpack.encode((folder_changed, name, facts.st_ino, facts.st_size, facts.st_mtime_ns))
 
 
-def has_stamp(root: Folder, place: Place, stamp: bytes) -> bool:
-    """Whether the log at a place still has a stamp; two looks, and nothing is opened."""
-    name = msgspec.msgpack.decode(stamp, type=tuple[int, str, int, int, int])[1]
+def has_stamp(root: Folder, key: str, stamp: bytes) -> bool:
+    """Whether the log under a key still has a stamp; two looks, and nothing is opened."""
+    known = _STAMPS.decode(stamp)
     try:
-        folder = root.facts(os.path.join(place.project, place.segment))
-        log = root.facts(os.path.join(place.project, place.segment, name))
+        if root.facts(key).st_mtime_ns != known[0]:
+            return False
+        log = root.facts(f"{key}/{known[1]}")
     except (OSError, ValueError):
         return False
-    return encode_stamp(folder.st_mtime_ns, name, log) == stamp
+    return (log.st_ino, log.st_size, log.st_mtime_ns) == known[2:]
 
 
 def _header(line: bytes, name: LogName, limits: DshLimits) -> LogHeader:

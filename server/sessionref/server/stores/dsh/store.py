@@ -150,7 +150,7 @@ class DshStore:
             with root:
                 for key, stamp in stamps.items():
                     check()
-                    if not has_stamp(root, _place(key), stamp):
+                    if not has_stamp(root, key, stamp):
                         yield key
 
     def learn(self, key: str, known: Lesson | None, check: CheckCancelled, *, with_title: bool) -> Lesson | None:
