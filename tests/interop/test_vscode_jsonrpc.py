@@ -42,50 +42,56 @@ def assert_each_request_was_answered_once(calls: Calls) -> None:
     assert calls["faults"] == []
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_vscode_jsonrpc_finds_and_prepares_and_sees_errors_with_their_data(transport: str, tmp_path: Path) -> None:
-    with reachable(transport, tmp_path) as server:
-        calls = run_node(SCRIPT, {"task": "calls", **server})
+@pytest.fixture(scope="module", params=TRANSPORTS)
+def calls(request: pytest.FixtureRequest, node: Path, tmp_path_factory: pytest.TempPathFactory) -> Calls:
+    """What the client saw over one transport."""
+    with reachable(request.param, tmp_path_factory.mktemp("server")) as server:
+        return run_node(SCRIPT, {"task": "calls", **server}) | {"transport": request.param}
+
+
+@pytest.fixture(scope="module", params=TRANSPORTS)
+def cancels(
+    request: pytest.FixtureRequest, node: Path, tmp_path_factory: pytest.TempPathFactory, slow: SlowSessions
+) -> Calls:
+    """What the client saw when it cancelled, over one transport."""
+    with reachable(request.param, tmp_path_factory.mktemp("server"), slow.home) as server:
+        return run_node(SCRIPT, slow.settings(**server))
+
+
+def test_vscode_jsonrpc_finds_and_prepares_and_sees_errors_with_their_data(calls: Calls) -> None:
     assert_conversation(calls)
     assert_each_request_was_answered_once(calls)
-    assert calls["exitCode"] == (0 if transport == "stdio" else None)
+    assert calls["exitCode"] == (0 if calls["transport"] == "stdio" else None)
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_a_lone_surrogate_comes_back_to_vscode_jsonrpc_as_it_went(transport: str, tmp_path: Path) -> None:
-    with reachable(transport, tmp_path) as server:
-        surrogate = run_node(SCRIPT, {"task": "calls", **server})["surrogate"]
+def test_a_lone_surrogate_comes_back_to_vscode_jsonrpc_as_it_went(calls: Calls) -> None:
+    surrogate = calls["surrogate"]
     assert surrogate["candidates"] == []
     assert surrogate["failure"]["code"] == -32013
     assert surrogate["failure"]["data"]["sessionId"] == "\ud800"
 
 
-def test_what_vscode_jsonrpc_makes_of_positional_and_absent_params_is_understood() -> None:
-    calls = run_node(SCRIPT, {"task": "calls", "command": command_of_server("--stdio")})
+def test_what_vscode_jsonrpc_makes_of_positional_and_absent_params_is_understood(calls: Calls) -> None:
     assert len(calls["positional"]) == 5
     assert calls["noParams"] == {"code": -32602, "message": "missing param agentId"}
 
 
-@pytest.mark.parametrize("transport", TRANSPORTS)
-def test_the_tokens_of_vscode_jsonrpc_cancel_before_and_during_a_request(
-    transport: str, tmp_path: Path, slow: SlowSessions
-) -> None:
-    with reachable(transport, tmp_path, slow.home) as server:
-        calls = run_node(SCRIPT, slow.settings(**server))
-    assert calls["already"] == {"error": CANCELLED}
-    assert_cancelled_in_the_end(calls["during"])
-    assert_each_request_was_answered_once(calls)
+def test_the_tokens_of_vscode_jsonrpc_cancel_before_and_during_a_request(cancels: Calls) -> None:
+    assert cancels["already"] == {"error": CANCELLED}
+    assert_cancelled_in_the_end(cancels["during"])
+    assert_each_request_was_answered_once(cancels)
     # The first request of a connection has the id 0, and can be cancelled like any other.
-    assert calls["wire"]["sent"][1] == {"method": "$/cancelRequest", "params": 0}
+    assert cancels["wire"]["sent"][1] == {"method": "$/cancelRequest", "params": 0}
 
 
-def test_a_cancel_of_vscode_jsonrpc_after_the_answer_changes_nothing(slow: SlowSessions) -> None:
-    calls = run_node(SCRIPT, slow.settings(command=command_of_server("--stdio", home=slow.home)))
-    assert [candidate["sessionId"] for candidate in calls["answered"]] == slow.ids
-    assert calls["after"]["protocolVersion"] == "1"
+def test_a_cancel_of_vscode_jsonrpc_after_the_answer_changes_nothing(cancels: Calls, slow: SlowSessions) -> None:
+    assert [candidate["sessionId"] for candidate in cancels["answered"]] == slow.ids
+    assert cancels["after"]["protocolVersion"] == "1"
 
 
-@pytest.mark.xfail(reason="one null for a method without params is refused as one param too many", strict=True)
+@pytest.mark.xfail(
+    reason="one null for a method without params is refused as one param too many", raises=AssertionError, strict=True
+)
 def test_the_null_that_vscode_jsonrpc_sends_for_undefined_params_is_no_param() -> None:
     calls = run_node(SCRIPT, {"task": "undefined-params", "command": command_of_server("--stdio")})
     assert calls["shutdown"] == {"result": True}

@@ -112,7 +112,7 @@ class _SocketLines(LineStream):
         """Send the end, wait in bounded time for the server's, which `receive` sees, and close."""
         try:
             if not self._over.is_set():
-                # Busy is a writer that the server keeps waiting: such a server is not waited for.
+                # Busy, on Trio, is a writer that the server keeps waiting: then neither is waited for.
                 with anyio.move_on_after(self._close_seconds), suppress(*STREAM_FAULTS, anyio.BusyResourceError):
                     await self._carrier.send_eof()
                     await self._over.wait()
@@ -148,7 +148,8 @@ async def _introduced(stream: MessageStream, deadline: float, limits: ClientLimi
 
 
 async def _dial_unix(path: str) -> anyio.abc.ByteStream:
-    # anyio's own way turns without rest while the queue of the socket is full, and leaks the socket when cancelled.
+    # anyio's own way turns without rest while the queue of the socket is full, and leaks the socket when cancelled;
+    # its UNIXSocketStream cannot be closed while one task reads and another writes.
     carrier = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         carrier.setblocking(False)
@@ -158,7 +159,7 @@ async def _dial_unix(path: str) -> anyio.abc.ByteStream:
                 break
             except BlockingIOError:
                 await anyio.sleep(_ASK_AGAIN_SECONDS)
-        return await anyio.abc.UNIXSocketStream.from_socket(carrier)
+        return await anyio.abc.SocketStream.from_socket(carrier)
     except BaseException:
         carrier.close()
         raise

@@ -1,4 +1,4 @@
-"""The command line (contract section 6): serve, candidates, prepare, config.
+"""The command line (contract section 6): serve, candidates, prepare, index, doctor, config.
 
 `candidates` and `prepare` are hosts like any other: they spawn a server and call it through the client, so that they
 prove the whole path. What only one command needs is imported by that command.
@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             from sessionref.server.cli_config import show_config
 
             return show_config(settings, as_json=options.json)
-        return _serve(options, settings)
+        if options.command == "serve":
+            return _serve(options, settings)
+        return _look_after(options, settings)
     except SessionReferenceError as failure:
         print(f"sessionref: {failure.code}: {failure.message}", file=sys.stderr)
         return EXIT_USAGE if failure.code is ErrorCode.INVALID_CONFIG else EXIT_DOMAIN_FAILURE
@@ -61,6 +63,16 @@ def _serve(options: argparse.Namespace, settings: LoadedSettings) -> int:
         log_level=options.log_level,
     )
     return serve(open_stores(options.store, os.environ), settings.settings, listening)
+
+
+def _look_after(options: argparse.Namespace, settings: LoadedSettings) -> int:
+    from sessionref.server.cli_catalogue import run_doctor, run_index
+    from sessionref.server.stores.registry import open_stores
+
+    stores = open_stores(options.store, os.environ)
+    if options.command == "doctor":
+        return run_doctor(stores, settings.settings, as_json=options.json)
+    return run_index(stores, settings.settings, verify=options.verify, as_json=options.json)
 
 
 def _settings(options: argparse.Namespace, environment: Mapping[str, str]) -> LoadedSettings:
@@ -118,6 +130,15 @@ def _parser() -> argparse.ArgumentParser:
         "prepare", parents=[common, _call_options()], help="turn a text with mentions into context", allow_abbrev=False
     )
     prepare.add_argument("text", metavar="TEXT", help="the text with its mentions; - reads it from standard input")
+
+    index = commands.add_parser(
+        "index", parents=[common], help="read all sessions into the catalogue", allow_abbrev=False
+    )
+    index.add_argument("--verify", action="store_true", help="compare the catalogue with full reads, and mend it")
+    index.add_argument("--json", action="store_true", help="as JSON")
+
+    doctor = commands.add_parser("doctor", parents=[common], help="show stores and the catalogue", allow_abbrev=False)
+    doctor.add_argument("--json", action="store_true", help="as JSON")
 
     config = commands.add_parser("config", parents=[common], help="show the settings in force", allow_abbrev=False)
     config.add_argument("--json", action="store_true", help="as JSON")

@@ -68,7 +68,12 @@ class SessionIndex:
     @property
     def has_unread(self) -> bool:
         """Whether there are titles that are not read yet, or not in their latest form."""
-        return bool(self._to_read - self._being_read)
+        return self.unread > 0
+
+    @property
+    def unread(self) -> int:
+        """How many titles are due that nobody is reading now."""
+        return len(self._to_read - self._being_read)
 
     def rows(self) -> list[ListedSession]:
         """The rows of all listed sessions, in row order; not to be changed."""

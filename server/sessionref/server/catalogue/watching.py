@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
@@ -51,11 +51,13 @@ async def _watch(index: SessionIndex, watched: set[Path]) -> None:
     folders = index.store.watched_folders()
     while not folders:
         # Nothing tells that a folder has come to be, but a look at it.
-        await anyio.sleep(WATCHED_RESCAN_SECONDS)  # noqa: ASYNC110
+        await anyio.sleep(WATCHED_RESCAN_SECONDS)
         folders = index.store.watched_folders()
     try:
         watched.update(folders)
-        async for changes in watchfiles.awatch(
+        # Its declared types name those of a library that is not installed.
+        awatch: Any = watchfiles.awatch
+        async for changes in awatch(
             *folders,
             watch_filter=None,
             debounce=DEBOUNCE_MILLISECONDS,
