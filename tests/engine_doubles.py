@@ -27,14 +27,18 @@ from sessionref.server.threads import WorkerThreads
 from sessionref.server.transport import TransportBroken
 
 __all__ = (
+    "PATIENCE",
     "QUICK",
     "Call",
+    "Hang",
     "MemoryStore",
     "MemoryTransport",
     "Peer",
     "ScriptedResolver",
     "Spilling",
     "connected",
+    "hanging",
+    "idle",
     "make_dispatcher",
     "request_of",
     "settled",
@@ -57,6 +61,43 @@ async def settled() -> None:
     for _ in range(TURNS):
         await anyio.lowlevel.checkpoint()
     await anyio.wait_all_tasks_blocked()
+
+
+async def idle(threads: WorkerThreads) -> None:
+    """Wait until every function has returned. A thread that is left behind by its loop may hang the whole test run."""
+    with anyio.fail_after(PATIENCE):
+        while threads.busy:
+            await anyio.to_thread.run_sync(lambda: None)
+
+
+class Hang:
+    """A function that hangs in its thread until it is woken; remembers how often it ran."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.wake = threading.Event()
+        self.left = threading.Event()
+        self.runs = 0
+
+    def __call__(self) -> str:
+        self.runs += 1
+        self.entered.set()
+        try:
+            assert self.wake.wait(2 * PATIENCE)
+            return "woken"
+        finally:
+            self.left.set()
+
+
+@asynccontextmanager
+async def hanging(threads: WorkerThreads) -> AsyncGenerator[Hang]:
+    """A function to hang in those threads; woken at the end, when everything must leave them."""
+    hang = Hang()
+    try:
+        yield hang
+    finally:
+        hang.wake.set()
+        await idle(threads)
 
 
 async def wait_for(event: threading.Event) -> None:
@@ -286,7 +327,7 @@ class MemoryStore:
     kind = "memory"
     lists_subagents = True
 
-    def __init__(self, sessions: dict[str, list[str]], before_read: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, sessions: dict[str, list[str]], before_read: Callable[[], object] = lambda: None) -> None:
         self._sessions = sessions
         self._before_read = before_read
 

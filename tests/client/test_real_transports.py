@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from sessionref.client import (
@@ -122,6 +123,30 @@ async def test_a_cancelled_call_leaves_the_connection_usable(connect: Connect) -
                 await anyio.wait_all_tasks_blocked()
                 calls.cancel_scope.cancel()
             assert await client.candidates("agent")
+
+
+async def test_cancelling_at_any_moment_leaves_nothing_behind(connect: Connect) -> None:
+    async def cancel_after(checkpoints: int, scope: anyio.CancelScope) -> None:
+        for _ in range(checkpoints):
+            await anyio.lowlevel.checkpoint()
+        scope.cancel()
+
+    async def connect_and_call(checkpoints: int) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(cancel_after, checkpoints, tasks.cancel_scope)
+            async with connect() as client:
+                while True:
+                    await client.candidates("agent")
+
+    with anyio.fail_after(60):
+        await connect_and_call(1500)
+        descriptors = len(os.listdir("/proc/self/fd"))
+        tasks = len(anyio.get_running_tasks())
+        for checkpoints in (*range(40), *range(40, 1500, 25)):
+            await connect_and_call(checkpoints)
+        await anyio.wait_all_tasks_blocked()
+        assert len(anyio.get_running_tasks()) == tasks
+        assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
 async def test_a_cancelled_body_and_its_exceptions_leave_the_connection(connect: Connect) -> None:

@@ -1,13 +1,11 @@
-"""WebSockets: refused handshakes, and servers that do not behave once connected."""
+"""WebSockets: what is offered and sent, and servers that do not behave once connected."""
 
 from __future__ import annotations
 
 import json
 import logging
-import subprocess
-import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import anyio
@@ -22,7 +20,6 @@ from sessionref.client import (
     ClientLimits,
     CloseReason,
     ConnectionClosedError,
-    ConnectionRefusedByServerError,
     connect_websocket,
 )
 
@@ -72,7 +69,7 @@ class Peer:
     async def receive(self) -> Any:
         frame = await self.next_frame()
         assert frame.opcode is Opcode.TEXT
-        return json.loads(frame.data)
+        return json.loads(bytes(frame.data))
 
     async def send(self, message: dict[str, Any]) -> None:
         self.protocol.send_text(json.dumps({"jsonrpc": "2.0", **message}).encode())
@@ -109,83 +106,6 @@ async def reasons_of_two_calls(client: Client) -> list[CloseReason]:
             await client.request("ask")
         reasons.append(caught.value.reason)
     return reasons
-
-
-async def failure_of_handshake(
-    listening: Listening, answer: bytes, limits: ClientLimits | None = None
-) -> ConnectionClosedError:
-    """How connecting fails for the bytes that answer it; the connection stays open for a server's client to end."""
-
-    async def serve(stream: SocketStream) -> None:
-        await stream.receive()
-        await stream.send(answer)
-        if not answer:
-            await stream.send_eof()
-        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
-            await stream.receive()
-
-    with anyio.fail_after(5):
-        async with listening(serve) as port:
-            with pytest.raises(ConnectionClosedError) as caught:
-                async with connect_websocket(f"ws://127.0.0.1:{port}/", limits=limits or ClientLimits()):
-                    pass
-    return caught.value
-
-
-@pytest.mark.parametrize("status", [302, 401, 403, 404, 503])
-async def test_a_refused_handshake_is_known_by_its_status(listening: Listening, status: int) -> None:
-    answer = f"HTTP/1.1 {status} No\r\nContent-Length: 5\r\n\r\nwords".encode()
-    failure = await failure_of_handshake(listening, answer)
-    assert isinstance(failure, ConnectionRefusedByServerError)
-    assert (failure.status, failure.reason) == (status, CloseReason.REFUSED)
-    assert str(failure) == f"the server refused the connection (HTTP status {status})"
-
-
-@pytest.mark.parametrize(
-    ("answer", "reason"),
-    [
-        (b"", CloseReason.ENDED),
-        (b'{"jsonrpc":"2.0","id":0,"result":{}}\n', CloseReason.MALFORMED),
-        (b"HTTP/1.1 101 Yes\r\nUpgrade: websocket\r\n\r\n", CloseReason.MALFORMED),
-        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 10_000, CloseReason.MALFORMED),
-        (b"x" * 100_000, CloseReason.MALFORMED),
-    ],
-)
-async def test_what_is_no_handshake_is_no_server(listening: Listening, answer: bytes, reason: CloseReason) -> None:
-    failure = await failure_of_handshake(listening, answer)
-    assert (type(failure), failure.reason) == (ConnectionClosedError, reason)
-
-
-async def test_a_handshake_that_never_ends_is_given_up(listening: Listening) -> None:
-    failure = await failure_of_handshake(listening, b"HTTP/1.1 101 Switching", QUICK)
-    assert failure.reason is CloseReason.TIMED_OUT
-
-
-async def test_a_port_that_nobody_listens_on_is_unreachable(listening: Listening) -> None:
-    async def serve(stream: SocketStream) -> None:
-        pass
-
-    async with listening(serve) as port:
-        pass
-    with anyio.fail_after(5), pytest.raises(ConnectionClosedError) as caught:
-        async with connect_websocket(f"http://127.0.0.1:{port}/#token=t"):
-            pass
-    assert caught.value.reason is CloseReason.UNREACHABLE
-
-
-async def test_a_handshake_can_be_cancelled(listening: Listening) -> None:
-    async def serve(stream: SocketStream) -> None:
-        await stream.receive()
-        scope.cancel()
-        with pytest.raises((anyio.EndOfStream, anyio.BrokenResourceError)):
-            await stream.receive()
-
-    with anyio.fail_after(5):
-        async with listening(serve) as port:
-            with anyio.CancelScope() as scope:
-                async with connect_websocket(f"ws://127.0.0.1:{port}/"):
-                    pass
-            assert scope.cancelled_caught
 
 
 async def test_subprotocols_and_no_compression_are_offered_and_no_log_has_the_token(
@@ -269,18 +189,15 @@ async def test_an_answer_that_is_too_long_ends_the_connection(listening: Listeni
 
     async def serve(peer: Peer) -> None:
         await peer.receive()
-        peer.protocol.send_text(b" " * 3000, fin=not is_fragmented)
+        peer.protocol.send_text(b" " * (3000 if is_fragmented else 6000), fin=not is_fragmented)
         if is_fragmented:
             peer.protocol.send_continuation(b" " * 3000, fin=True)
-        else:
-            peer.protocol.send_text(b" " * 6000)
         await peer.flush()
         codes.append(bytes((await peer.next_frame()).data[:2]))
 
     async with connected(listening, serve, ClientLimits(max_answer_bytes=5000)) as client:
-        expected = CloseReason.TOO_LONG if is_fragmented else CloseReason.MALFORMED
-        assert await reasons_of_two_calls(client) == [expected] * 2
-    assert len(codes) == 1
+        assert await reasons_of_two_calls(client) == [CloseReason.TOO_LONG] * 2
+    assert codes == [(1009).to_bytes(2)]
 
 
 @pytest.mark.parametrize("data", [b"\x83\x00", b"\x81\x81abcd\x00", b"\x80\x00", b"\xc1\x00", b"\x81\x02\xff\xff"])
@@ -353,32 +270,12 @@ async def test_answers_are_read_while_the_server_pings_and_does_not_read(listeni
     assert results == ["answered"]
 
 
-async def test_a_flood_of_pings_that_are_never_answered_ends_the_connection(listening: Listening) -> None:
+async def test_a_flood_of_pings_ends_the_connection(listening: Listening) -> None:
     async def serve(peer: Peer) -> None:
         await peer.receive()
-        with pytest.raises((anyio.BrokenResourceError, OSError)):
+        with suppress(anyio.BrokenResourceError):
             while True:
-                await peer.stream.send(b"\x89\x7d" + b"x" * 125)
+                await peer.stream.send((b"\x89\x7d" + b"x" * 125) * 1000)
 
     async with connected(listening, serve, QUICK) as client:
         assert await reasons_of_two_calls(client) == [CloseReason.MALFORMED] * 2
-
-
-def test_without_the_package_connecting_says_what_to_install() -> None:
-    program = """
-import sys
-import anyio, sessionref.client as c
-assert not [name for name in sys.modules if name.startswith("websockets")]
-sys.modules["websockets"] = None
-
-async def main():
-    async with c.connect_websocket("ws://127.0.0.1:1/"):
-        pass
-
-try:
-    anyio.run(main)
-except c.MissingExtraError as error:
-    print(error.name, error.extra, error)
-"""
-    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
-    assert ended.stdout == "websockets http the package websockets is missing: install sessionref[http]\n"

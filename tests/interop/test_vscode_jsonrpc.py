@@ -23,8 +23,6 @@ from interop.peers import (
 SCRIPT = "vscode_jsonrpc.mjs"
 TRANSPORTS = ("stdio", "unix")
 
-pytestmark = pytest.mark.usefixtures("node")
-
 
 @contextmanager
 def reachable(transport: str, folder: Path, home: Path | None = None) -> Generator[dict[str, Any]]:
@@ -98,6 +96,7 @@ def test_the_null_that_vscode_jsonrpc_sends_for_undefined_params_is_no_param() -
     assert calls["exitCode"] == 0
 
 
+@pytest.mark.usefixtures("node")
 def test_the_end_of_input_of_vscode_jsonrpc_ends_the_server_with_0() -> None:
     calls = run_node(SCRIPT, {"task": "end-of-input", "command": command_of_server("--stdio")})
     assert calls["exitCode"] == 0

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import anyio
-import anyio.to_thread
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,12 +15,15 @@ from msgspec.structs import replace
 from engine_doubles import (
     QUICK,
     Call,
+    Hang,
     MemoryStore,
     MemoryTransport,
     Peer,
     ScriptedResolver,
     Spilling,
     connected,
+    hanging,
+    idle,
     make_dispatcher,
     request_of,
     settled,
@@ -46,6 +48,12 @@ LONG_DRAIN = replace(QUICK, drain_seconds=60.0)
 def code_of(answer: Any) -> Any:
     """The number of the error that an answer carries, None if it carries none."""
     return answer.get("error", {}).get("code")
+
+
+def prepare_of(identity: Any, session_id: str) -> dict[str, Any]:
+    """A request to prepare a message that refers to one session."""
+    params = {"agentId": "agent", "content": "text", "references": [{"sessionId": session_id}]}
+    return {"jsonrpc": "2.0", "id": identity, "method": "sessionReferenceResolver/prepare", "params": params}
 
 
 # Answers and ids.
@@ -335,27 +343,23 @@ async def test_a_failure_after_a_cancel_is_not_answered() -> None:
         await peer.no_answer()
 
 
+def hanging_resolver(threads: WorkerThreads, hang: Hang) -> Resolver:
+    """A resolver whose session `any` hangs when it is read."""
+    return Resolver(SessionSources([MemoryStore({"any": []}, hang)]), Settings(), threads=threads, spills=None)
+
+
 async def test_a_cancel_is_answered_while_the_storage_hangs() -> None:
-    entered, wake = threading.Event(), threading.Event()
-
-    def hang() -> None:
-        entered.set()
-        wake.wait()
-
     threads = WorkerThreads(1)
-    resolver = Resolver(SessionSources([MemoryStore({}, hang)]), Settings(), threads=threads, spills=None)
-    try:
-        async with connected(resolver) as peer:
-            peer.ask(1)
-            await wait_for(entered)
-            peer.cancel(1)
-            answer = await peer.answer()
-            assert (answer["id"], code_of(answer)) == (1, -32800)
-            assert threads.busy == 1
-            wake.set()
-            await peer.no_answer()
-    finally:
-        wake.set()
+    async with hanging(threads) as hang, connected(hanging_resolver(threads, hang)) as peer:
+        peer.send(prepare_of(1, "any"))
+        await wait_for(hang.entered)
+        peer.cancel(1)
+        answer = await peer.answer()
+        assert (answer["id"], code_of(answer)) == (1, -32800)
+        assert threads.busy == 1
+        hang.wake.set()
+        await idle(threads)
+        await peer.no_answer()
 
 
 class HeldSpillStore(LocalSpillStore):
@@ -386,43 +390,35 @@ class HeldSpillStore(LocalSpillStore):
         self.wake.wait()
 
 
-def spilling_resolver(spills: HeldSpillStore) -> Resolver:
+def spilling_resolver(spills: HeldSpillStore, threads: WorkerThreads | None = None) -> Resolver:
     """A resolver whose session `long` does not fit and is spilled."""
-    store = MemoryStore({"long": ["x" * 5000, "y" * 5000]})
-    return Resolver(
-        SessionSources([store]), Settings(max_reference_bytes=2000), threads=WorkerThreads(2), spills=spills
-    )
-
-
-PREPARE_LONG = {
-    "jsonrpc": "2.0",
-    "id": 1,
-    "method": "sessionReferenceResolver/prepare",
-    "params": {"agentId": "agent", "content": "text", "references": [{"sessionId": "long"}]},
-}
+    sources = SessionSources([MemoryStore({"long": ["x" * 5000, "y" * 5000]})])
+    return Resolver(sources, Settings(max_reference_bytes=2000), threads=threads or WorkerThreads(2), spills=spills)
 
 
 async def test_a_save_that_ends_after_the_cancel_is_removed_and_not_published(tmp_path: Path) -> None:
-    spills = HeldSpillStore(tmp_path / "spills")
+    spills, threads = HeldSpillStore(tmp_path / "spills"), WorkerThreads(2)
     try:
-        async with connected(spilling_resolver(spills)) as peer:
-            peer.send(PREPARE_LONG)
+        async with connected(spilling_resolver(spills, threads)) as peer:
+            peer.send(prepare_of(1, "long"))
             await wait_for(spills.entered)
+            assert len(spills.files) == 1
             peer.cancel(1)
             assert code_of(await peer.answer()) == -32800
             spills.wake.set()
             await wait_for(spills.left)
             await peer.no_answer()
-            assert await anyio.to_thread.run_sync(lambda: spills.files) == []
+            assert spills.files == []
     finally:
         spills.wake.set()
+        await idle(threads)
 
 
 async def test_a_spill_stays_when_its_answer_was_handed_over(tmp_path: Path) -> None:
     spills = HeldSpillStore(tmp_path / "spills")
     spills.wake.set()
     async with connected(spilling_resolver(spills)) as peer:
-        peer.send(PREPARE_LONG)
+        peer.send(prepare_of(1, "long"))
         answer = await peer.answer()
     text = answer["result"]["additionalContext"]["content"][0]["text"]
     assert [str(path) in text for path in spills.files] == [True]
@@ -433,10 +429,10 @@ async def test_a_spill_is_removed_when_its_answer_cannot_be_handed_over(tmp_path
     spills.wake.set()
     async with connected(spilling_resolver(spills)) as peer:
         peer.transport.hold()
-        peer.send(PREPARE_LONG)
+        peer.send(prepare_of(1, "long"))
         await wait_for(spills.left)
         await settled()
-        assert len(await anyio.to_thread.run_sync(lambda: spills.files)) == 1
+        assert len(spills.files) == 1
         peer.transport.break_output()
         assert await peer.finished() is ConnectionEnd.BROKEN
     assert spills.files == []
@@ -665,21 +661,13 @@ async def test_a_member_of_a_batch_that_takes_too_long_does_not_take_the_others_
 
 
 async def test_a_request_that_timed_out_while_its_storage_hangs_is_answered_once() -> None:
-    wake = threading.Event()
-
-    def hang() -> None:
-        wake.wait()
-
-    threads = WorkerThreads(1)
-    resolver = Resolver(SessionSources([MemoryStore({}, hang)]), Settings(), threads=threads, spills=None)
-    try:
-        async with connected(resolver, replace(QUICK, request_timeout_seconds=0.05)) as peer:
-            peer.ask(1)
-            assert code_of(await peer.answer()) == -32802
-            wake.set()
-            await peer.no_answer()
-    finally:
-        wake.set()
+    threads, limits = WorkerThreads(1), replace(QUICK, request_timeout_seconds=0.05)
+    async with hanging(threads) as hang, connected(hanging_resolver(threads, hang), limits) as peer:
+        peer.send(prepare_of(1, "any"))
+        assert code_of(await peer.answer()) == -32802
+        hang.wake.set()
+        await idle(threads)
+        await peer.no_answer()
 
 
 async def test_reading_pauses_while_more_waits_than_the_high_water_mark_and_goes_on_after() -> None:
@@ -939,23 +927,14 @@ async def test_what_does_not_finish_after_the_end_of_input_is_cancelled_by_the_s
 
 
 async def test_a_hung_read_does_not_hold_up_the_end() -> None:
-    entered, wake, threads = threading.Event(), threading.Event(), WorkerThreads(1)
-
-    def hang() -> None:
-        entered.set()
-        wake.wait()
-
-    resolver = Resolver(SessionSources([MemoryStore({}, hang)]), Settings(), threads=threads, spills=None)
-    try:
-        async with connected(resolver, NO_DRAIN) as peer:
-            peer.ask(1)
-            await wait_for(entered)
-            peer.close_input()
-            assert code_of(await peer.answer()) == -32802
-            assert await peer.finished() is ConnectionEnd.END_OF_INPUT
-            assert threads.busy == 1
-    finally:
-        wake.set()
+    threads = WorkerThreads(1)
+    async with hanging(threads) as hang, connected(hanging_resolver(threads, hang), NO_DRAIN) as peer:
+        peer.send(prepare_of(1, "any"))
+        await wait_for(hang.entered)
+        peer.close_input()
+        assert code_of(await peer.answer()) == -32802
+        assert await peer.finished() is ConnectionEnd.END_OF_INPUT
+        assert threads.busy == 1
 
 
 async def test_a_batch_that_is_not_full_after_the_drain_is_answered_once() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -70,7 +71,7 @@ async def test_messages_are_the_same_however_their_bytes_arrive(cuts: list[int],
     else:
         data = b"".join(b"Content-Length: %d\r\n\r\n%b" % (len(body), body) for body in bodies)
     edges = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
-    pieces = [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    pieces = [data[start:end] for start, end in pairwise(edges)]
     assert await received(ByteDouble(pieces)) == [Message(body) for body in bodies]
 
 

@@ -97,21 +97,24 @@ class _SocketLines(LineStream):
         super().__init__(carrier, limits)
         self._carrier = carrier
         self._close_seconds = limits.close_seconds
+        self._is_reading = False
         self._over = anyio.Event()
 
     async def receive(self) -> bytes:
         """The next line, as in the base."""
+        self._is_reading = True
         try:
             return await super().receive()
         except BaseException:
-            # Nobody reads on, so nobody would see the server's end.
             self._over.set()
             raise
+        finally:
+            self._is_reading = False
 
     async def aclose(self) -> None:
-        """Send the end, wait in bounded time for the server's, which `receive` sees, and close."""
+        """Send the end, wait in bounded time for the server's, which only a reader sees, and close."""
         try:
-            if not self._over.is_set():
+            if self._is_reading:
                 # Busy, on Trio, is a writer that the server keeps waiting: then neither is waited for.
                 with anyio.move_on_after(self._close_seconds), suppress(*STREAM_FAULTS, anyio.BusyResourceError):
                     await self._carrier.send_eof()

@@ -60,7 +60,9 @@ class WebSocketStream:
         self._outgoing: deque[bytes] = deque()
         self._owing = anyio.Event()
         self._writing = anyio.Lock()
+        self._is_reading = False
         self._over = anyio.Event()
+        self._has_ended = False
         self._close_code = CloseCode.NORMAL_CLOSURE
 
     async def shake_hands(self) -> None:
@@ -80,8 +82,7 @@ class WebSocketStream:
         if isinstance(failure, InvalidStatus):
             raise ConnectionRefusedByServerError(failure.response.status_code)
         if failure is not None:
-            at_end = isinstance(failure.__cause__, EOFError)
-            raise ConnectionClosedError(CloseReason.ENDED if at_end else CloseReason.MALFORMED)
+            raise ConnectionClosedError(CloseReason.ENDED if self._has_ended else CloseReason.MALFORMED)
 
     async def answer(self) -> None:
         """Write what the reader owes to the server, pings' answers, until cancelled or the stream is over."""
@@ -100,6 +101,7 @@ class WebSocketStream:
 
     async def receive(self) -> bytes:
         """The next message. Raises anyio's errors of a stream that is over, and ConnectionClosedError."""
+        self._is_reading = True
         try:
             while True:
                 while self._frames:
@@ -109,18 +111,20 @@ class WebSocketStream:
                 self._raise_failure()
                 await self._read_on()
         except BaseException:
-            # Nobody reads on, so nobody would see the server's side of a closing handshake.
             self._over.set()
             raise
+        finally:
+            self._is_reading = False
 
     async def aclose(self) -> None:
-        """Shake hands for closing, in bounded time, and close the byte stream."""
+        """Shake hands for closing, in bounded time, of which only a reader sees the end, and close the byte stream."""
         try:
             with anyio.move_on_after(self._limits.close_seconds), suppress(*STREAM_FAULTS):
                 if self._protocol.state is State.OPEN:
                     self._protocol.send_close(self._close_code)
                 await self._flush()
-                await self._over.wait()
+                if self._is_reading:
+                    await self._over.wait()
         finally:
             await anyio.aclose_forcefully(self._stream)
 
@@ -156,6 +160,7 @@ class WebSocketStream:
         try:
             data = await self._stream.receive(self._limits.read_chunk_bytes)
         except anyio.EndOfStream:
+            self._has_ended = True
             self._protocol.receive_eof()
         else:
             self._protocol.receive_data(data)

@@ -38,7 +38,9 @@ async def _call(options: argparse.Namespace, server: Sequence[str]) -> Any:
     cwd = options.cwd or os.getcwd()
 
     def show(line: str) -> None:
-        sys.stderr.write(line + "\n")
+        # Where the server listens is no news to whoever has it on its own pipe.
+        if not line.startswith('{"listening"'):
+            sys.stderr.write(line + "\n")
 
     async with spawn(server, on_log=show) as client:
         if options.command == "candidates":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import anyio
 
@@ -56,7 +56,7 @@ async def _watch(index: SessionIndex, watched: set[Path]) -> None:
     try:
         watched.update(folders)
         # Its declared types name those of a library that is not installed.
-        awatch: Any = watchfiles.awatch
+        awatch = cast("Any", watchfiles).awatch
         async for changes in awatch(
             *folders,
             watch_filter=None,
