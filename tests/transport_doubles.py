@@ -503,7 +503,10 @@ class HttpPeer(Peer):
         del self._open[connected]
 
     async def _receive(self) -> bytes:
-        return await self._answers.receive()
+        try:
+            return await self._answers.receive()
+        except (anyio.ClosedResourceError, anyio.EndOfStream):
+            raise Closed from None
 
 
 async def dial_tcp(port: int) -> socket.socket:
@@ -625,6 +628,10 @@ class World:
         """Close every peer."""
         for peer in self._peers:
             await peer.close()
+
+    def forget(self, peer: Peer) -> None:
+        """Let go of a peer that was closed."""
+        self._peers.remove(peer)
 
     async def _connected(self) -> Peer:
         if self.kind == "stdio":

@@ -26,10 +26,10 @@ from sessionref.protocol.errors import ProtocolCode, ProtocolError
 
 Listening = Callable[..., AbstractAsyncContextManager[int]]
 
-QUICK = ClientLimits(
-    connect_seconds=0.2, cancel_seconds=0.05, flush_seconds=0.05, close_seconds=0.05, goodbye_seconds=0.05
-)
+QUICK = ClientLimits(cancel_seconds=0.05, flush_seconds=0.05, close_seconds=0.05, goodbye_seconds=0.05)
 """For servers that say nothing, so that nobody waits for them."""
+IMPATIENT = ClientLimits(connect_seconds=0.2, close_seconds=0.05)
+"""For servers that never answer at all."""
 
 INFORMATION = {
     "protocolVersion": "1",
@@ -103,13 +103,13 @@ async def test_a_unix_socket_whose_queue_is_full_is_given_up(tmp_path: Path) -> 
         listener.listen(0)
         first.setblocking(False)
         first.connect(path)
-        assert (await failure_of(connect_unix(path, limits=QUICK))).reason is CloseReason.TIMED_OUT
+        assert (await failure_of(connect_unix(path, limits=IMPATIENT))).reason is CloseReason.TIMED_OUT
 
 
 async def test_a_server_that_never_accepts_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        assert (await failure_of(connect_tcp("127.0.0.1", port, limits=QUICK))).reason is CloseReason.TIMED_OUT
+        assert (await failure_of(connect_tcp("127.0.0.1", port, limits=IMPATIENT))).reason is CloseReason.TIMED_OUT
 
 
 async def test_connecting_can_be_cancelled(tmp_path: Path) -> None:

@@ -25,9 +25,7 @@ from sessionref.client import (
 
 Listening = Callable[..., AbstractAsyncContextManager[int]]
 
-QUICK = ClientLimits(
-    connect_seconds=0.2, cancel_seconds=0.05, flush_seconds=0.05, close_seconds=0.05, goodbye_seconds=0.05
-)
+QUICK = ClientLimits(cancel_seconds=0.05, flush_seconds=0.05, close_seconds=0.05, goodbye_seconds=0.05)
 """For servers that say nothing, so that nobody waits for them."""
 
 INFORMATION = {

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from resolver_doubles import failure_of
 
+from resolver_doubles import failure_of
 from sessionref.protocol.errors import ErrorCode, ReadFailedReason
 from sessionref.protocol.methods import Route
 from sessionref.server.budget import DEFAULT_BUDGET_BYTES, ModelCatalogue, RouteMemory, budget_bytes

@@ -8,13 +8,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from resolver_doubles import failure_of, never_cancelled
 
+from resolver_doubles import failure_of, never_cancelled
 from sessionref.protocol.errors import ErrorCode
 from sessionref.protocol.jsontext import encode_json
 from sessionref.protocol.mention import format_session_reference_mention, parse_session_reference_text
 from sessionref.protocol.methods import Candidate
-from sessionref.server.candidates import ListedSession, check_limit, select_candidates
+from sessionref.server.candidates import ListedSession, check_limit, list_session, row_order, select_candidates
 from sessionref.server.store import CheckCancelled, SessionHeader
 
 
@@ -24,7 +24,7 @@ def header(session_id: str, **facts: Any) -> SessionHeader:
 
 
 def listed(*headers: SessionHeader, origin: str = "dsh", lists_subagents: bool = True) -> list[ListedSession]:
-    return [ListedSession(one, origin, lists_subagents) for one in headers]
+    return [list_session(one, origin=origin, lists_subagents=lists_subagents) for one in headers]
 
 
 def select(
@@ -37,8 +37,8 @@ def select(
     include_subagents: bool | None = None,
     check: CheckCancelled = never_cancelled,
 ) -> list[Candidate]:
-    return select_candidates(
-        sessions,
+    chosen = select_candidates(
+        sorted(sessions, key=row_order),
         agent_id=agent_id,
         cwd=cwd,
         query=query,
@@ -46,6 +46,8 @@ def select(
         include_subagents=include_subagents,
         check=check,
     )
+    assert all(row.header.session_id == candidate.session_id for row, candidate in chosen)
+    return [candidate for _, candidate in chosen]
 
 
 def ids(candidates: list[Candidate]) -> list[str]:
@@ -292,15 +294,31 @@ class Cancelled(Exception):
     """What a check raises here."""
 
 
-def test_a_cancel_interrupts_a_long_list() -> None:
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_cancel_interrupts_a_long_list(allowed: int) -> None:
     calls = 0
 
     def check() -> None:
         nonlocal calls
         calls += 1
-        if calls == 3:
+        if calls > allowed:
             raise Cancelled
 
     with pytest.raises(Cancelled):
-        select(listed(*(header(f"s{number}") for number in range(5000))), check=check)
-    assert calls == 3
+        select(listed(*(header(f"s{number}") for number in range(5000))), query="s", check=check)
+    assert calls == allowed + 1
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"), [("a\0", []), ("\0/w", []), ("\0", ["n\0l"]), ("n\0L", ["n\0l"]), ("l\0/w", [])]
+)
+def test_a_query_does_not_run_from_one_text_into_the_next(query: str, expected: list[str]) -> None:
+    assert ids(select(listed(header("a", cwd="/w"), header("n\0l", cwd="/w")), query=query)) == expected
+
+
+def test_a_row_whose_title_is_not_read_yet_says_so() -> None:
+    pending = list_session(header("s"), origin="dsh", lists_subagents=True, title_pending=True)
+    (row,) = select([pending])
+
+    assert list(msgspec.to_builtins(row))[-1] == "titlePending"
+    assert msgspec.to_builtins(row)["titlePending"] is True

@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 import pytest
-from resolver_doubles import failure_of
 
+from resolver_doubles import failure_of
 from sessionref.protocol.errors import ErrorCode, SessionReferenceError
 from sessionref.protocol.mention import (
     ParsedReference,

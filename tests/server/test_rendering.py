@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from resolver_doubles import captured, checkpoint, never_cancelled, said
 
+from resolver_doubles import captured, checkpoint, never_cancelled, said
 from sessionref.protocol.jsontext import join_surrogates
 from sessionref.server.rendering import (
     FRAGMENT_CHARACTERS,

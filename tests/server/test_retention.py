@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from resolver_doubles import captured, checkpoint, never_cancelled, said
 
+from resolver_doubles import captured, checkpoint, never_cancelled, said
 from sessionref.server.retention import Retained, RetentionError, retain, snapshot_object
 from sessionref.server.store import Capture, ConversationItem
 
@@ -104,11 +104,17 @@ def expected_of(capture: Capture, label: str, budget: int) -> Expected | int:
     return size_of(capture, label, [(item.role, "") for item in left])
 
 
-def retained_or_size(capture: Capture, label: str, budget: int) -> Expected | int:
+def fitted(capture: Capture, label: str, budget: int) -> Retained | RetentionError:
     try:
-        result = retain(capture, label, budget, never_cancelled)
+        return retain(capture, label, budget, never_cancelled)
     except RetentionError as error:
-        return error.size
+        return error
+
+
+def retained_or_size(capture: Capture, label: str, budget: int) -> Expected | int:
+    result = fitted(capture, label, budget)
+    if isinstance(result, RetentionError):
+        return result.size
     return Expected(shown_of(result), result.omitted_messages, result.omitted_bytes)
 
 
@@ -231,10 +237,9 @@ def test_the_budget_is_never_exceeded_and_the_counts_are_exact(data: st.DataObje
     long_texts = st.tuples(texts, st.integers(1, 200)).map(lambda drawn: drawn[0] * drawn[1]).map(halves_apart)
     conversation = st.builds(ConversationItem, st.sampled_from(("user", "assistant")), long_texts, st.booleans())
     capture, label, budget = data.draw(captures(conversation))
-    try:
-        result = retain(capture, label, budget, never_cancelled)
-    except RetentionError as error:
-        assert error.size > budget
+    result = fitted(capture, label, budget)
+    if isinstance(result, RetentionError):
+        assert result.size > budget
         return
 
     assert written_size(capture, label, result) <= budget
@@ -264,12 +269,8 @@ def test_one_byte_less_than_the_whole_omits_something(drawn: tuple[Capture, str,
     assume(capture.items)
     whole = size_of(capture, label, [(item.role, item.text) for item in capture.items])
 
-    try:
-        result = retain(capture, label, whole - 1, never_cancelled)
-    except RetentionError as error:
-        assert error.size >= whole
-    else:
-        assert result.truncated
+    result = fitted(capture, label, whole - 1)
+    assert result.size >= whole if isinstance(result, RetentionError) else result.truncated
 
 
 LONG = {

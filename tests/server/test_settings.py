@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from resolver_doubles import failure_of
 
+from resolver_doubles import failure_of
 from sessionref.protocol.errors import ErrorCode, SessionReferenceError
 from sessionref.server.settings import SETTINGS, LoadedSettings, Settings, load_settings
 
@@ -24,6 +24,9 @@ DEFAULTS: dict[str, Any] = {
     "modelCatalogue": None,
     "spillDirectory": Path("/home/someone/.cache/sessionref/spills"),
     "cleanupPeriodDays": 30,
+    "catalog": Path("/home/someone/.cache/sessionref/catalogue/catalogue.sqlite3"),
+    "catalogMaxBytes": 268435456,
+    "candidatesWaitMs": 1000,
     "maxMessageBytes": 33554432,
     "maxBatch": 100,
     "maxConcurrentRequests": 16,
@@ -36,13 +39,15 @@ INTEGERS: dict[str, tuple[int, int]] = {
     "candidateLimit": (1, LARGEST),
     "maxReferenceBytes": (1, LARGEST),
     "cleanupPeriodDays": (0, LARGEST),
+    "catalogMaxBytes": (0, LARGEST),
+    "candidatesWaitMs": (0, LARGEST),
     "maxMessageBytes": (1024, LARGEST),
     "maxBatch": (1, LARGEST),
     "maxConcurrentRequests": (1, LARGEST),
     "maxQueuedRequests": (0, LARGEST),
 }
 NUMBERS = [*INTEGERS, "referenceContextFraction", "requestTimeoutSeconds", "drainSeconds"]
-PATHS = ["modelCatalogue", "spillDirectory"]
+PATHS = ["modelCatalogue", "spillDirectory", "catalog"]
 
 # Three values of each key, as TOML and as text, told apart by their source.
 SAMPLES: dict[str, tuple[Any, Any, Any]] = {
@@ -53,6 +58,9 @@ SAMPLES: dict[str, tuple[Any, Any, Any]] = {
     "modelCatalogue": ("/one", "/two", "/three"),
     "spillDirectory": ("/one", "/two", "off"),
     "cleanupPeriodDays": (1, 2, 0),
+    "catalog": ("/one", "/two", "off"),
+    "catalogMaxBytes": (1, 2, 0),
+    "candidatesWaitMs": (1, 2, 0),
     "maxMessageBytes": (1024, 2048, 4096),
     "maxBatch": (1, 2, 3),
     "maxConcurrentRequests": (1, 2, 3),
@@ -265,15 +273,15 @@ def test_an_empty_path_is_invalid_wherever_it_stands(write: Write) -> None:
         refused(lambda key=key: load_settings(HOME, write(f"{key} = 5")))
 
 
-def test_off_is_no_spill_directory_in_every_source(write: Write) -> None:
-    loaded = [
-        load_settings(HOME, write('spillDirectory = "off"')),
-        load_settings({**HOME, "SESSIONREF_SPILL_DIRECTORY": "off"}),
-        load_settings(HOME, None, {"spillDirectory": "off"}),
-    ]
-
-    assert [one.settings.spill_directory for one in loaded] == [None] * 3
-    assert [one.origins["spillDirectory"] != "default" for one in loaded] == [True] * 3
+@pytest.mark.parametrize("key", ["spillDirectory", "catalog"])
+def test_off_turns_a_directory_off_in_every_source(key: str, write: Write) -> None:
+    for loaded in (
+        load_settings(HOME, write(f'{key} = "off"')),
+        load_settings({**HOME, variable_of(key): "off"}),
+        load_settings(HOME, None, {key: "off"}),
+    ):
+        assert value_of(loaded.settings, key) is None
+        assert loaded.origins[key] != "default"
 
 
 def test_off_is_the_name_of_a_file_where_it_means_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -298,10 +306,27 @@ def test_a_tilde_is_the_users_home_and_a_relative_path_is_made_absolute(
             assert value_of(loaded.settings, key) == tmp_path / expected
 
 
-def test_the_default_spill_directory_follows_the_environment_given() -> None:
-    loaded = load_settings({"HOME": "/h", "XDG_CACHE_HOME": "/cache"})
+@pytest.mark.parametrize(
+    ("platform", "environment", "expected"),
+    [
+        ("linux", {"HOME": "/home/u"}, "/home/u/.cache"),
+        ("linux", {"HOME": "/home/u", "XDG_CACHE_HOME": "/fast"}, "/fast"),
+        ("linux", {"HOME": "/home/u", "XDG_CACHE_HOME": "relative"}, "/home/u/.cache"),
+        ("linux", {"HOME": "/home/u", "XDG_CACHE_HOME": ""}, "/home/u/.cache"),
+        ("darwin", {"HOME": "/Users/u"}, "/Users/u/Library/Caches"),
+        ("win32", {"HOME": "/u"}, "/u/AppData/Local"),
+        ("win32", {"HOME": "/u", "LOCALAPPDATA": "/local"}, "/local"),
+    ],
+)
+def test_what_is_kept_is_kept_in_the_users_cache(
+    monkeypatch: pytest.MonkeyPatch, platform: str, environment: dict[str, str], expected: str
+) -> None:
+    monkeypatch.setattr("sys.platform", platform)
+    settings = load_settings(environment).settings
 
-    assert loaded.settings.spill_directory == Path("/cache/sessionref/spills")
+    assert settings.spill_directory == Path(expected) / "sessionref" / "spills"
+    assert settings.catalog is not None
+    assert settings.catalog.is_relative_to(Path(expected) / "sessionref")
 
 
 @pytest.mark.parametrize("key", DEFAULTS)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
-from resolver_doubles import MemoryStore, captured, failure_of, never_cancelled
 
+from resolver_doubles import MemoryStore, captured, failure_of, make_resolver, never_cancelled
 from sessionref.protocol.errors import ErrorCode, ReadFailedReason, read_failed
-from sessionref.server.candidates import ListedSession
+from sessionref.protocol.methods import CandidatesParams
+from sessionref.server.resolver import Resolver
 from sessionref.server.sources import SessionSources
 from sessionref.server.store import CheckCancelled, SessionHeader, Unlisted
 
@@ -17,70 +19,64 @@ def header(session_id: str, title: str | None = None) -> SessionHeader:
     return SessionHeader(session_id=session_id, created_at=1, title=title)
 
 
-def merged(*stores: MemoryStore, sources: SessionSources | None = None) -> list[ListedSession]:
-    return (sources or SessionSources(stores)).merge([store.list_sessions(never_cancelled) for store in stores])
+async def listed(resolver: Resolver) -> list[tuple[str, str, str]]:
+    """Id, label and origin of each candidate."""
+    rows = await resolver.candidates(CandidatesParams("agent"))
+    return [(row.session_id, row.label, row.origin) for row in rows]
 
 
-def test_all_sessions_of_all_stores_are_listed_with_the_kind_and_way_of_their_store() -> None:
-    rows = merged(
-        MemoryStore(headers=[header("a"), header("b")], kind="one"),
-        MemoryStore(headers=[header("c")], kind="two", lists_subagents=False),
+async def test_all_sessions_of_all_stores_are_listed_with_the_kind_and_way_of_their_store() -> None:
+    subagent = SessionHeader(session_id="c", created_at=1, is_subagent=True)
+    resolver = make_resolver(
+        MemoryStore(headers=[header("a"), subagent], kind="one"),
+        MemoryStore(
+            headers=[header("d"), msgspec.structs.replace(subagent, session_id="b")], kind="two", lists_subagents=False
+        ),
     )
 
-    assert [(row.header.session_id, row.origin, row.lists_subagents) for row in rows] == [
-        ("a", "one", True),
-        ("b", "one", True),
-        ("c", "two", False),
-    ]
+    assert await listed(resolver) == [("a", "a", "one"), ("c", "c", "one"), ("d", "d", "two")]
 
 
-def test_of_an_id_in_two_stores_the_first_is_listed_and_the_other_logged_once(
+async def test_of_an_id_in_two_stores_the_first_is_listed_and_the_other_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    stores = (
+    resolver = make_resolver(
         MemoryStore(headers=[header("same", "first")], kind="one"),
         MemoryStore(headers=[header("same", "second"), header("own")], kind="two"),
     )
-    sources = SessionSources(stores)
 
     for _ in range(3):
-        rows = merged(*stores, sources=sources)
-        assert [(row.header.session_id, row.header.title, row.origin) for row in rows] == [
-            ("same", "first", "one"),
-            ("own", None, "two"),
-        ]
+        assert await listed(resolver) == [("own", "own", "two"), ("same", "first", "one")]
     (record,) = caplog.records
     assert record.levelno == logging.WARNING
     assert "same of store two" in record.getMessage()
 
 
-def test_what_could_not_be_listed_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
-    store = MemoryStore(headers=[header("good")], unlisted=[Unlisted("project/bad", "corrupt")])
-    sources = SessionSources([store])
+async def test_what_could_not_be_listed_is_logged_once_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    resolver = make_resolver(MemoryStore(headers=[header("good")], unlisted=[Unlisted("project/bad", "corrupt")]))
 
     for _ in range(3):
-        assert [row.header.session_id for row in merged(store, sources=sources)] == ["good"]
+        assert await listed(resolver) == [("good", "good", "memory")]
     (record,) = caplog.records
     assert "project/bad" in record.getMessage()
     assert "corrupt" in record.getMessage()
     assert "memory" in record.getMessage()
 
 
-def test_another_place_another_reason_and_another_store_are_each_logged(caplog: pytest.LogCaptureFixture) -> None:
-    stores = (
-        MemoryStore(unlisted=[Unlisted("x", "corrupt"), Unlisted("y", "corrupt")], kind="one"),
-        MemoryStore(unlisted=[Unlisted("x", "corrupt")], kind="two"),
-    )
-    sources = SessionSources(stores)
-    merged(*stores, sources=sources)
-    stores[0].unlisted = [Unlisted("x", "permission")]
-    merged(*stores, sources=sources)
+async def test_another_place_another_reason_and_another_store_are_each_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    one = MemoryStore(unlisted=[Unlisted("x", "corrupt"), Unlisted("y", "corrupt")], kind="one")
+    resolver = make_resolver(one, MemoryStore(unlisted=[Unlisted("x", "corrupt")], kind="two"))
+    await listed(resolver)
+    one.unlisted = [Unlisted("x", "permission")]
+    await listed(resolver)
 
     assert len(caplog.records) == 4
 
 
-def test_a_logged_id_cannot_add_a_line_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    merged(*(MemoryStore(headers=[header("a\nb\x1b[31m\ud800")]) for _ in range(2)))
+async def test_a_logged_id_cannot_add_a_line_to_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    await listed(make_resolver(*(MemoryStore(headers=[header("a\nb\x1b[31m\ud800")]) for _ in range(2))))
 
     message = caplog.records[0].getMessage()
     assert "\n" not in message
@@ -129,7 +125,3 @@ def test_the_check_of_a_request_reaches_the_store() -> None:
     SessionSources([MemoryStore([captured("s")], before_capture=keep)]).capture("s", never_cancelled)
 
     assert checks == [never_cancelled]
-
-
-def test_no_store_at_all_lists_nothing() -> None:
-    assert SessionSources([]).merge([]) == []

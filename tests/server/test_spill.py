@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sessionref.server.spill import LocalSpillStore, SpillTransaction, default_spill_directory, remove_spills
+from sessionref.server.spill import LocalSpillStore, SpillTransaction, remove_spills
 
 DAY = 86_400
 NOW = 1_700_000_000.0
@@ -469,23 +469,3 @@ def test_one_file_in_the_place_of_a_folder_does_not_stop_the_sweep(root: Path) -
 def test_a_sweep_without_a_spill_directory_does_nothing_and_makes_none(root: Path) -> None:
     assert LocalSpillStore(root).sweep(30, NOW) == 0
     assert not root.exists()
-
-
-@pytest.mark.parametrize(
-    ("platform", "environment", "expected"),
-    [
-        ("linux", {"HOME": "/home/u"}, "/home/u/.cache/sessionref/spills"),
-        ("linux", {"HOME": "/home/u", "XDG_CACHE_HOME": "/fast"}, "/fast/sessionref/spills"),
-        ("linux", {"HOME": "/home/u", "XDG_CACHE_HOME": "relative"}, "/home/u/.cache/sessionref/spills"),
-        ("linux", {"HOME": "/home/u", "XDG_CACHE_HOME": ""}, "/home/u/.cache/sessionref/spills"),
-        ("darwin", {"HOME": "/Users/u"}, "/Users/u/Library/Caches/sessionref/spills"),
-        ("win32", {"HOME": "/u"}, "/u/AppData/Local/sessionref/spills"),
-        ("win32", {"HOME": "/u", "LOCALAPPDATA": "/local"}, "/local/sessionref/spills"),
-    ],
-)
-def test_the_default_directory_is_in_the_users_cache(
-    monkeypatch: pytest.MonkeyPatch, platform: str, environment: dict[str, str], expected: str
-) -> None:
-    monkeypatch.setattr("sys.platform", platform)
-
-    assert default_spill_directory(environment) == Path(expected)

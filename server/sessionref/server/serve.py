@@ -29,6 +29,9 @@ from sessionref.server.transports.stdio import StandardStreams, claimed_standard
 
 __all__ = ("ServeOptions", "serve")
 
+SWITCH_SECONDS: Final = 0.0005
+"""How long a reading thread may keep the interpreter from the event loop, which may have a cancel to answer."""
+
 ACCEPT_AGAIN_SECONDS: Final = 0.1
 """How long to leave a listener alone after it failed: descriptors that are short do not come back at once."""
 
@@ -57,6 +60,7 @@ def serve(stores: Sequence[SessionStore], settings: Settings, options: ServeOpti
 
     Raises SessionReferenceError INVALID_CONFIG for what cannot be listened on.
     """
+    sys.setswitchinterval(SWITCH_SECONDS)
     with logging_to_standard_error(options.log_level), ExitStack() as resources:
         watchdog = _Watchdog(settings.limits)
         resources.callback(watchdog.stop)

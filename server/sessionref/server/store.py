@@ -62,7 +62,7 @@ class Listing(msgspec.Struct, frozen=True):
     unlisted: list[Unlisted]
 
 
-class ConversationItem(msgspec.Struct, frozen=True):
+class ConversationItem(msgspec.Struct, frozen=True, gc=False):
     """One projected message: its text blocks joined by a newline, never empty."""
 
     role: Literal["user", "assistant"]

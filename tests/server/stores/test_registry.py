@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from dsh_fixtures import DshHome
 from resolver_doubles import failure_of, never_cancelled
-
 from sessionref.protocol.errors import ErrorCode
 from sessionref.server.store import SessionStore
 from sessionref.server.stores.registry import DEFAULT_STORES, STORE_KINDS, open_stores

@@ -42,6 +42,14 @@ async def watch_sessions(discovery: Discovery, threads: WorkerThreads) -> None:
             await threads.run(discovery.rescan, RESCAN_BUDGET_SECONDS)
 
 
+async def _until_cancelled(stop: anyio.Event) -> None:
+    """Tell the watcher's thread to end: it does not notice a cancellation by itself."""
+    try:
+        await anyio.sleep_forever()
+    finally:
+        stop.set()
+
+
 async def _watch(index: SessionIndex, watched: set[Path]) -> None:
     """Follow the file events of one store; where that is not possible the rescan has to do."""
     try:
@@ -53,18 +61,23 @@ async def _watch(index: SessionIndex, watched: set[Path]) -> None:
         # Nothing tells that a folder has come to be, but a look at it.
         await anyio.sleep(WATCHED_RESCAN_SECONDS)
         folders = index.store.watched_folders()
+    stop = anyio.Event()
     try:
         watched.update(folders)
         # Its declared types name those of a library that is not installed.
         awatch = cast("Any", watchfiles).awatch
-        async for changes in awatch(
-            *folders,
-            watch_filter=None,
-            debounce=DEBOUNCE_MILLISECONDS,
-            raise_interrupt=False,
-            ignore_permission_denied=True,
-        ):
-            index.mark_changed({key for _, path in changes if (key := index.store.key_of(Path(path))) is not None})
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_until_cancelled, stop)
+            async for changes in awatch(
+                *folders,
+                watch_filter=None,
+                debounce=DEBOUNCE_MILLISECONDS,
+                stop_event=stop,
+                raise_interrupt=False,
+                ignore_permission_denied=True,
+            ):
+                keys = (index.store.key_of(Path(path)) for _, path in changes)
+                index.mark_changed({key for key in keys if key is not None})
     except (OSError, RuntimeError) as error:
         # Too many watches, a folder that is gone, a platform without events.
         logger.warning("sessions are not watched but looked at: %s", type(error).__name__)

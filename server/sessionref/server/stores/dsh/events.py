@@ -87,14 +87,14 @@ LOG_ONLY_TYPES: Final = (
 """Types that never change the surface and that nothing here reads."""
 
 
-class Source(msgspec.Struct):
+class Source(msgspec.Struct, gc=False):
     """Who made a message."""
 
     kind: Any = None
     plugin: Any = None
 
 
-class Block(msgspec.Struct):
+class Block(msgspec.Struct, gc=False):
     """One content block; `text` counts only where `type` is `text`, `id` only where it is `tool-call`."""
 
     type: Any = None
@@ -102,13 +102,13 @@ class Block(msgspec.Struct):
     id: Any = None
 
 
-class Display(msgspec.Struct, rename="camel"):
+class Display(msgspec.Struct, rename="camel", gc=False):
     """The envelope of early prompts: what the person typed, apart from what was baked into the content."""
 
     display_content: list[Block] | None = None
 
 
-class Message(msgspec.Struct):
+class Message(msgspec.Struct, gc=False):
     """What the projection reads of a message."""
 
     content: list[Block] | None = None
@@ -116,32 +116,32 @@ class Message(msgspec.Struct):
     envelope: Display | None = None
 
 
-class SteeringData(Message):
+class SteeringData(Message, gc=False):
     """A message, or one that holds it."""
 
     message: Message | None = None
 
 
-class AssistantData(msgspec.Struct):
+class AssistantData(msgspec.Struct, gc=False):
     """The message; its content at the top is the early shape."""
 
     message: Message | None = None
     content: list[Block] | None = None
 
 
-class CallSource(msgspec.Struct, rename="camel"):
+class CallSource(msgspec.Struct, rename="camel", gc=False):
     """The tool call that a result is for."""
 
     call_id: Any = None
 
 
-class ResultBlock(msgspec.Struct, rename="camel"):
+class ResultBlock(msgspec.Struct, rename="camel", gc=False):
     """The tool call that a result block is for."""
 
     tool_call_id: Any = None
 
 
-class ResultMessage(msgspec.Struct, rename="camel"):
+class ResultMessage(msgspec.Struct, rename="camel", gc=False):
     """The message of a tool result without its output."""
 
     tool_call_id: Any = None
@@ -149,14 +149,14 @@ class ResultMessage(msgspec.Struct, rename="camel"):
     source: CallSource | None = None
 
 
-class ResultData(msgspec.Struct, rename="camel"):
+class ResultData(msgspec.Struct, rename="camel", gc=False):
     """The message; the call id at the top is the early shape."""
 
     message: ResultMessage | None = None
     call_id: Any = None
 
 
-class TitleData(msgspec.Struct):
+class TitleData(msgspec.Struct, gc=False):
     """What a title event says."""
 
     title: Any = None
@@ -176,7 +176,7 @@ class NamedReplace(msgspec.Struct, tag_field="op", tag="replace", forbid_unknown
     end: int | float = msgspec.field(name="endSeq")
 
 
-class Event(msgspec.Struct, tag_field="type", rename="camel", kw_only=True):
+class Event(msgspec.Struct, tag_field="type", rename="camel", kw_only=True, gc=False):
     """What every line but a packed row has."""
 
     seq: int

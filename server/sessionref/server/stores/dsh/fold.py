@@ -1,12 +1,11 @@
 """The current surface of a log, event by event: what is shown now, after all replacements (dsh-format section 3.5).
 
-The surface is a linked list beside a dictionary from position to node, so that every event costs what it adds and
-removes. The state can be taken out and resumed at any event.
+Every event costs what it adds and removes. The state can be taken out and resumed at any event.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -37,10 +36,9 @@ from sessionref.server.stores.dsh.header import safe_integer
 from sessionref.server.stores.dsh.limits import DshLimits
 from sessionref.server.stores.dsh.problems import corrupt, too_large
 from sessionref.server.stores.dsh.projection import project
+from sessionref.server.stores.dsh.surface import NodeKind, Surface, SurfaceNode
 
-__all__ = ("Fold", "FoldState", "SurfaceNode")
-
-NodeKind = Literal["message", "tool-result", "system"]
+__all__ = ("Fold", "FoldState")
 
 _KINDS: Final[tuple[NodeKind, ...]] = ("message", "tool-result", "system")
 
@@ -49,14 +47,6 @@ _MAX_PARTS: Final = 64
 
 _NAMED_VERSION: Final = 3
 """From this format on the ends of a range have other names, and a system prompt at the head of the surface stays."""
-
-
-class SurfaceNode(msgspec.Struct, frozen=True):
-    """One event on the surface: its position in the log, and what it adds to the conversation, if anything."""
-
-    seq: int
-    kind: NodeKind
-    item: ConversationItem | None = None
 
 
 class FoldState(msgspec.Struct, kw_only=True):
@@ -80,17 +70,6 @@ class FoldState(msgspec.Struct, kw_only=True):
     unknown_events: int = 0
 
 
-class _Link:
-    """A place in the linked list; the list's own link is before its head and behind its tail."""
-
-    __slots__ = ("after", "before", "node")
-
-    def __init__(self, node: SurfaceNode | None = None) -> None:
-        self.node = node
-        self.before: _Link = self
-        self.after: _Link = self
-
-
 class Fold:
     """Takes the events of one log in their order; `title` and `agent_label` are the latest so far.
 
@@ -104,8 +83,7 @@ class Fold:
         self.unknown_events = 0
         self._limit = (limits or DshLimits()).conversation_bytes
         self._next_seq = 0
-        self._ends = _Link()
-        self._links: dict[int, _Link] = {}
+        self._surface = Surface()
         self._bytes = 0
         self._saved = FoldState(version=version)
         self._turn_open = False
@@ -126,7 +104,7 @@ class Fold:
 
     def state(self) -> FoldState:
         """A copy of all that the fold knows; the fold may go on."""
-        fresh = self._fresh_nodes()
+        fresh = list(self._surface)
         parts = [*self._saved.surface_parts, _encode_part(fresh)] if fresh else self._saved.surface_parts
         if len(parts) > _MAX_PARTS:
             parts = [_encode_part([node for part in parts for node in _decode_part(part, {})])]
@@ -148,19 +126,11 @@ class Fold:
     def surface(self) -> list[SurfaceNode]:
         """The nodes of the current surface, in the order in which they are shown."""
         self._restore()
-        return self._fresh_nodes()
-
-    def _fresh_nodes(self) -> list[SurfaceNode]:
-        nodes: list[SurfaceNode] = []
-        link = self._ends.after
-        while link.node is not None:
-            nodes.append(link.node)
-            link = link.after
-        return nodes
+        return list(self._surface)
 
     def items(self) -> list[ConversationItem]:
         """The conversation on the current surface."""
-        return self._saved.items + [node.item for node in self._fresh_nodes() if node.item is not None]
+        return self._saved.items + [node.item for node in self._surface if node.item is not None]
 
     def _restore(self) -> None:
         """Put the nodes that the fold was resumed with before those that came since."""
@@ -169,10 +139,7 @@ class Fold:
             return
         self._saved = FoldState(version=self.version)
         items = dict(zip(saved.item_seqs, saved.items, strict=True))
-        first = self._ends.after
-        for part in saved.surface_parts:
-            for node in _decode_part(part, items):
-                self._link(node, first)
+        self._surface.put_first([node for part in saved.surface_parts for node in _decode_part(part, items)])
 
     @property
     def turn_open(self) -> bool:
@@ -251,8 +218,14 @@ class Fold:
         elif isinstance(event, AssistantMessage) and self._step_open:
             self._announce(event)
         node = SurfaceNode(event.seq, kind, project(event, self.version))
-        place = self._ends if event.surface_op == "append" else self._replace(event, kind)
-        self._insert(node, place)
+        if event.surface_op == "append":
+            self._surface.append(node)
+        else:
+            self._replace(event, node)
+        if node.item is not None:
+            self._bytes += utf8_length(node.item.text)
+            if self._bytes > self._limit:
+                raise too_large(self._limit)
 
     def _announce(self, event: AssistantMessage) -> None:
         data = event.data
@@ -260,62 +233,34 @@ class Fold:
             if block.type == "tool-call" and isinstance(block.id, str):
                 self._pending[block.id] = None
 
-    def _replace(self, event: SurfaceEvent, kind: NodeKind) -> _Link:
-        """Remove the nodes that the event shadows; the link before which it belongs."""
+    def _replace(self, event: SurfaceEvent, node: SurfaceNode) -> None:
+        """Put the node of an event in the place of those that it shadows. Raises Unreadable, corrupt."""
         self._restore()
         first, last = self._range(event.surface_op)
         if event.source_event_seqs is UNSET:
             raise corrupt()
         cited = Citations(event.source_event_seqs)
-        shadowed: list[SurfaceNode] = []
-        link = first
-        while True:
-            if link.node is None or link.node.seq not in cited:
-                raise corrupt()
-            shadowed.append(link.node)
-            if link is last:
-                break
-            link = link.after
-        if kind == "tool-result" and [node.kind for node in shadowed] != ["tool-result"]:
+        shadowed = self._surface.between(first, last, lambda seq: seq in cited)
+        if shadowed is None:
             raise corrupt()
-        takes_head = first is self._ends.after and shadowed[0].kind == "system"
-        if self.version >= _NAMED_VERSION and takes_head and (kind != "system" or len(shadowed) > 1):
+        if node.kind == "tool-result" and [old.kind for old in shadowed] != ["tool-result"]:
             raise corrupt()
-        for node in shadowed:
-            del self._links[node.seq]
-            self._bytes -= utf8_length(node.item.text) if node.item else 0
-        first.before.after, last.after.before = last.after, first.before
-        return last.after
+        takes_head = shadowed[0].kind == "system" and self._surface.is_first(shadowed[0])
+        if self.version >= _NAMED_VERSION and takes_head and (node.kind != "system" or len(shadowed) > 1):
+            raise corrupt()
+        self._bytes -= sum(utf8_length(old.item.text) for old in shadowed if old.item is not None)
+        self._surface.replace(shadowed, node)
 
-    def _range(self, operation: Any) -> tuple[_Link, _Link]:
-        """The first and the last link of a replacement, in no order that is known yet."""
+    def _range(self, operation: Any) -> tuple[int, int]:
+        """The first and the last position of a replacement, in no order that is known yet."""
         try:
             if self.version < _NAMED_VERSION:
                 replace = msgspec.convert(operation, Replace)
-                ends = replace.start, replace.end
-            else:
-                named = msgspec.convert(operation, NamedReplace)
-                ends = named.start, named.end
+                return _position(replace.start), _position(replace.end)
+            named = msgspec.convert(operation, NamedReplace)
+            return _position(named.start), _position(named.end)
         except msgspec.ValidationError:
             raise corrupt() from None
-        first, last = (self._links.get(_position(number)) for number in ends)
-        if first is None or last is None:
-            raise corrupt()
-        return first, last
-
-    def _insert(self, node: SurfaceNode, place: _Link) -> None:
-        self._link(node, place)
-        if node.item is not None:
-            self._bytes += utf8_length(node.item.text)
-            if self._bytes > self._limit:
-                raise too_large(self._limit)
-
-    def _link(self, node: SurfaceNode, place: _Link) -> None:
-        link = _Link(node)
-        link.before, link.after = place.before, place
-        place.before.after = link
-        place.before = link
-        self._links[node.seq] = link
 
 
 def _encode_part(nodes: list[SurfaceNode]) -> bytes:

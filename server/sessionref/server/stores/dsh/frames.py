@@ -87,7 +87,7 @@ class LogReader:
         block = b""
         if end := piece.rfind(b"\n") + 1:
             self._refuse_long(self._open_bytes + piece.index(b"\n"))
-            block = b"".join([*self._open_line, memoryview(piece)[:end]])
+            block = b"".join([*self._open_line, memoryview(piece)[:end]]) if self._open_line else piece[:end]
             self._open_line, self._open_bytes = [], 0
         if end < len(piece):
             self._open_line.append(piece[end:])

@@ -19,13 +19,16 @@ class DshLimits(msgspec.Struct, frozen=True, kw_only=True):
     conversation_bytes: int = 256 * 1024 * 1024
     """UTF-8 bytes of projected text held at once: no budget can use more than a small part of it."""
 
+    whole_bytes: int = 64 * 1024
+    """Bytes up to which a log is read whole where its header alone was asked for: opening it again costs more."""
+
     saved_from_bytes: int = 256 * 1024
     """Bytes from which on the state of a captured log is worth saving: a shorter one is read in no time."""
 
     window_log: int = 27
     """Binary logarithm of the largest zstd window: 128 MiB, what one frame may make the decompressor allocate."""
 
-    piece_bytes: int = 1024 * 1024
+    piece_bytes: int = 256 * 1024
     """Bytes read or decompressed in one step, and so between two looks at the cancellation."""
 
     compressed_bytes: int = 64 * 1024

@@ -246,6 +246,7 @@ class DshStore:
                 return None
             before = learnt.labels if learnt is not None and log.is_continued else Labels()
             labels, resume = before, b""
+            with_title = with_title or log.file.facts.st_size <= self._limits.whole_bytes
             if with_title:
                 labels = find_labels(log.blocks, EventDecoder(log.header.version, self._limits), before)
                 position = log.position()

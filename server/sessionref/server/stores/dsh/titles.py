@@ -48,7 +48,8 @@ def find_labels(blocks: Iterator[bytes], decoder: EventDecoder, before: Labels |
 
 def _lines_with(marker: bytes, block: bytes) -> Iterator[bytes]:
     """The lines of a block that hold the marker, last line first."""
-    at = block.rfind(marker)
+    # Searching forwards is much faster, and most blocks hold none.
+    at = block.rfind(marker) if marker in block else -1
     while at >= 0:
         start = block.rfind(b"\n", 0, at) + 1
         yield block[start : block.index(b"\n", at)]
