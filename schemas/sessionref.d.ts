@@ -11,7 +11,7 @@ export interface SessionReferenceMethods {
   "sessionReferenceResolver/prepareMessages": { params: PrepareMessagesParams; result: PrepareMessagesResult };
   /** Learn version, capabilities, limits and error codes; optional. */
   "initialize": { params?: AnyParams | null; result: InitializeResult };
-  /** Get this document. */
+  /** Get the OpenRPC document. */
   "rpc.discover": { params?: NoParams | null; result: { [name: string]: unknown } };
   /** Announce the end; `exit` follows. */
   "shutdown": { params?: NoParams | null; result: null };
@@ -175,7 +175,8 @@ export interface Candidate {
 
 /** The readable content, in the shape it came, and the context if there was a reference. */
 export interface PrepareResult {
-  content: unknown;
+  /** In the shape in which it came. */
+  content: string | object[];
   additionalContext?: ContextMessage;
   diagnostics?: DiagnosticRecord[];
 }

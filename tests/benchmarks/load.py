@@ -11,6 +11,7 @@ import argparse
 import gc
 import hashlib
 import json
+import logging
 import os
 import random
 import sys
@@ -18,8 +19,8 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,7 +91,8 @@ def run_load(folder: Path, seconds: float, *, connections: int = CONNECTIONS, se
     report = LoadReport()
     gc.collect()
     before = _descriptors(), threading.active_count()
-    anyio.run(_run, folder, seconds, connections, random.Random(seed), report)
+    with _watched_logs(report):
+        anyio.run(_run, folder, seconds, connections, random.Random(seed), report)
     # Idle worker threads end by themselves, soon after their loop.
     deadline = time.monotonic() + SETTLING_SECONDS
     while (_descriptors(), threading.active_count()) != before and time.monotonic() < deadline:
@@ -102,6 +104,37 @@ def run_load(folder: Path, seconds: float, *, connections: int = CONNECTIONS, se
     if report.threads[0] != report.threads[1]:
         report.problems.append("threads are not back at the start")
     return report
+
+
+@contextmanager
+def _watched_logs(report: LoadReport) -> Generator[None]:
+    """Keep the injected faults, each an incident of ours, out of sight; what the libraries log is a problem."""
+    ours, incidents, faults = logging.getLogger("sessionref"), logging.NullHandler(), _Faults(report)
+    libraries = [logging.getLogger(name) for name in ("asyncio", "uvicorn.error", "websockets.server")]
+    propagated, ours.propagate = ours.propagate, False
+    ours.addHandler(incidents)
+    for logger in libraries:
+        logger.addHandler(faults)
+    try:
+        yield
+    finally:
+        ours.propagate = propagated
+        ours.removeHandler(incidents)
+        for logger in libraries:
+            logger.removeHandler(faults)
+
+
+class _Faults(logging.Handler):
+    """Makes a problem of every logged error."""
+
+    def __init__(self, report: LoadReport) -> None:
+        super().__init__(logging.ERROR)
+        self._report = report
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note it, with its exception's name."""
+        kind = record.exc_info[0] if record.exc_info else None
+        self._report.problems.append(f"{record.name}: {record.getMessage()[:100]} ({kind and kind.__name__})")
 
 
 async def _run(folder: Path, seconds: float, connections: int, chance: random.Random, report: LoadReport) -> None:
@@ -245,7 +278,7 @@ async def _drive(world: World, number: int, deadline: float, chance: random.Rand
 
 async def _live(session: _Session, chance: random.Random, deadline: float) -> bool:
     """Use a connection for a while and end it in one of several ways; returns whether all must be answered."""
-    for _ in range(chance.randint(1, 200)):
+    for _ in range(chance.randint(1, 80)):
         if anyio.current_time() > deadline:
             break
         await session.step()

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
-
-import pytest
 
 from benchmarks.load import CONNECTIONS, run_load
 
 
-def test_a_load_with_faults_cancels_and_broken_connections_leaves_nothing_behind(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    # Every injected fault is an incident in the log, with its traceback.
-    caplog.set_level(logging.CRITICAL)
+def test_a_load_with_faults_cancels_and_broken_connections_leaves_nothing_behind(tmp_path: Path) -> None:
     report = run_load(tmp_path, 3.0)
     assert report.problems == []
     assert report.stood > 0 < report.broken
     assert report.cancels > 0 < report.failed
-    assert report.requests > 10 * CONNECTIONS
+    assert report.requests > 5 * CONNECTIONS

@@ -87,9 +87,7 @@ def test_a_cancel_of_vscode_jsonrpc_after_the_answer_changes_nothing(cancels: Ca
     assert cancels["after"]["protocolVersion"] == "1"
 
 
-@pytest.mark.xfail(
-    reason="one null for a method without params is refused as one param too many", raises=AssertionError, strict=True
-)
+@pytest.mark.usefixtures("node")
 def test_the_null_that_vscode_jsonrpc_sends_for_undefined_params_is_no_param() -> None:
     calls = run_node(SCRIPT, {"task": "undefined-params", "command": command_of_server("--stdio")})
     assert calls["shutdown"] == {"result": True}

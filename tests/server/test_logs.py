@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import io
 import logging
-import logging.handlers
 import sys
 import threading
 from collections.abc import Generator, Iterator

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -112,7 +113,7 @@ def test_content_of_another_shape_passes_through(given: Any) -> None:
 
 def test_a_malformed_mention_fails_the_content() -> None:
     for given in ("@[x](dsh-session:!)", [text("fine"), text("dsh-session:AAAA")]):
-        failure = failure_of(lambda given=given: parse_content(given))
+        failure = failure_of(partial(parse_content, given))
 
         assert (failure.code, failure.number) == (ErrorCode.INVALID_REFERENCE, -32012)
         assert failure.data == {"code": "SESSION_REFERENCE_INVALID_REFERENCE"}
@@ -163,7 +164,10 @@ def test_an_element_that_is_no_object_is_invalid_and_its_place_is_told(element: 
     assert failure.data == {"code": "SESSION_REFERENCE_INVALID_REFERENCE", "inputIndex": 1}
 
 
-@pytest.mark.parametrize("element", [{}, {"label": "x"}, *({"sessionId": value} for value in (None, 5, True, [], {}))])
+NO_IDS: list[Any] = [None, 5, True, [], {}]
+
+
+@pytest.mark.parametrize("element", [{}, {"label": "x"}, *({"sessionId": value} for value in NO_IDS)])
 def test_an_id_that_is_no_string_is_invalid(element: Any) -> None:
     failure = failed(element)
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from resolver_doubles import captured, checkpoint, never_cancelled, said
-from sessionref.protocol.jsontext import join_surrogates
+from sessionref.protocol.jsontext import as_array, as_object, join_surrogates
 from sessionref.server.rendering import (
     FRAGMENT_CHARACTERS,
     OmissionNotice,
@@ -37,10 +37,21 @@ hostile = st.text(
         "<" * 50,
     )
 )
+
+
+def shown_object(
+    session_id: str, label: str, cwd: str | None, text: str, role: Literal["user", "assistant"]
+) -> dict[str, object]:
+    capture = captured(session_id, said(text, role), cwd=cwd, seq=3)
+    return snapshot_object(capture, label, capture.items)
+
+
+def saved_snapshot(locator: str, hint: str) -> dict[str, Any]:
+    return {"status": "saved", "locator": locator, "bytes": 3, "retrievalHint": hint}
+
+
 objects = st.builds(
-    lambda session_id, label, cwd, text, role: snapshot_object(
-        captured(session_id, said(text, role), cwd=cwd, seq=3), label, [said(text, role)]
-    ),
+    shown_object,
     hostile,
     hostile,
     st.none() | hostile,
@@ -53,11 +64,7 @@ notices = st.builds(
     captured_through_seq=st.none() | st.integers(0, 10**9),
     omitted_messages=st.integers(0, 10**6),
     omitted_bytes=st.integers(0, 10**9),
-    full_snapshot=st.builds(
-        lambda locator, hint: {"status": "saved", "locator": locator, "bytes": 3, "retrievalHint": hint},
-        hostile,
-        hostile,
-    ),
+    full_snapshot=st.builds(saved_snapshot, hostile, hostile),
 )
 
 
@@ -65,13 +72,10 @@ def joined(value: Any) -> Any:
     """The value with halves that meet made one character, as JavaScript reads them."""
     if isinstance(value, str):
         return join_surrogates(value)
-    if isinstance(value, dict):
-        members: dict[str, Any] = value
+    members, elements = as_object(value), as_array(value)
+    if members is not None:
         return {key: joined(member) for key, member in members.items()}
-    if isinstance(value, list):
-        elements: list[Any] = value
-        return [joined(element) for element in elements]
-    return value
+    return value if elements is None else [joined(element) for element in elements]
 
 
 def notice(**facts: Any) -> OmissionNotice:
@@ -127,8 +131,10 @@ def test_the_context_has_a_heading_a_warning_and_the_snapshots_between_tags_on_t
     assert lines[0] == "## Referenced sessions"
     assert lines[-3:] == [
         "<referenced-sessions>",
-        '[{"sessionId":"s","label":"label","cwd":"/w","capturedThroughSeq":4,'
-        '"conversation":[{"role":"user","text":"hello"}]}]',
+        (
+            '[{"sessionId":"s","label":"label","cwd":"/w","capturedThroughSeq":4,'
+            '"conversation":[{"role":"user","text":"hello"}]}]'
+        ),
         "</referenced-sessions>",
     ]
 

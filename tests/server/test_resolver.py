@@ -7,7 +7,7 @@ import functools
 import json
 import threading
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, TypeVarTuple
 
@@ -43,8 +43,9 @@ from sessionref.protocol.methods import (
 from sessionref.server import resolver as resolver_module
 from sessionref.server.budget import ModelCatalogue
 from sessionref.server.references import parse_content
-from sessionref.server.rendering import render_transcript
+from sessionref.server.rendering import OmissionNotice, render_context, render_transcript
 from sessionref.server.resolver import INLINE_CHARACTERS, Prepared, Resolver
+from sessionref.server.retention import retain
 from sessionref.server.settings import Settings
 from sessionref.server.spill import LocalSpillStore, SavedSpill, SpillTransaction
 from sessionref.server.store import Capture, CheckCancelled, Diagnostic, SessionHeader, Unlisted
@@ -324,6 +325,7 @@ async def test_a_malformed_mention_in_a_long_content_fails_as_in_a_short_one() -
 
 
 async def test_hung_reads_do_not_keep_others_from_computing() -> None:
+    lengths: list[int] = []
     with Stop() as stop:
         store = MemoryStore([captured("a")], before_capture=lambda session_id, check: stop.wait())
         resolver = make_resolver(store, threads=WorkerThreads(1))
@@ -332,14 +334,16 @@ async def test_hung_reads_do_not_keep_others_from_computing() -> None:
                 group.start_soon(resolver.prepare, params("", "a"))
                 await stop.reached()
                 result = answered(await resolver.prepare(params("x" * (INLINE_CHARACTERS + 1))))
+                lengths.append(len(result["content"]))
                 group.cancel_scope.cancel()
 
-    assert len(result["content"]) == INLINE_CHARACTERS + 1
+    assert lengths == [INLINE_CHARACTERS + 1]
 
 
 async def turns_during(call: Awaitable[object]) -> int:
     """How often the event loop comes to another task while a call runs that fails before it reads anything."""
     turns = 0
+    passed: list[int] = []
 
     async def count() -> None:
         nonlocal turns
@@ -350,12 +354,12 @@ async def turns_during(call: Awaitable[object]) -> int:
     async with anyio.create_task_group() as group:
         group.start_soon(count)
         await anyio.lowlevel.checkpoint()
-        before = turns
+        turns = 0
         failure = await failure_of(call)
-        passed = turns - before
+        passed.append(turns)
         group.cancel_scope.cancel()
-    assert failure.code is ErrorCode.SELF_REFERENCE
-    return passed
+        assert failure.code is ErrorCode.SELF_REFERENCE
+    return passed[0]
 
 
 # FAULT: labels and elements of `references` are checked on the event loop whatever their size: about 0.15 seconds a
@@ -757,7 +761,7 @@ class ToldThreads(WorkerThreads):
     async def run(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         """Run as ever, then tell."""
         result = await super().run(function, *arguments)
-        self.ended[str(arguments[0])].set()
+        self.ended["".join(map(str, arguments))].set()
         return result
 
 
@@ -884,7 +888,9 @@ async def test_a_saved_snapshot_can_be_read_at_its_locator(tmp_path: Path) -> No
     prepared = await make_resolver(MemoryStore([capture]), settings=SMALL, spills=spills).prepare(params("", "a"))
 
     (found,) = full_snapshots(prepared)
-    written = Path(found["locator"]).read_bytes()
+    (path,) = files_below(tmp_path)
+    assert found["locator"] == str(path)
+    written = await anyio.Path(path).read_bytes()
     assert written == b"".join(render_transcript(capture, "a", never_cancelled))
     assert found["bytes"] == len(written)
 
@@ -1191,7 +1197,7 @@ async def prepare_several(resolver: Resolver) -> Prepared[PrepareMessagesResult]
     return await resolver.prepare_messages(PrepareMessagesParams("agent", messages, route=Route("p", "m")))
 
 
-Call = Callable[[Resolver], Awaitable[Prepared[Any]]]
+Call = Callable[[Resolver], Coroutine[Any, Any, Prepared[Any]]]
 calls = pytest.mark.parametrize("call", [prepare_one, prepare_several])
 
 
@@ -1232,7 +1238,6 @@ async def test_a_cancel_while_the_budget_is_fitted_interrupts_it_and_saves_nothi
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     canceller, spills = Canceller(), WatchedSpills(tmp_path)
-    retain = resolver_module.retain
     fitted: list[object] = []
 
     def cancelled_retain(capture: Capture, label: str, budget: int, check: CheckCancelled) -> object:
@@ -1267,8 +1272,12 @@ async def test_a_cancel_after_the_saves_leaves_no_spill_once_the_answer_is_taken
     call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     canceller, spills = Canceller(), WatchedSpills(tmp_path)
-    render = resolver_module.render_context
-    monkeypatch.setattr(resolver_module, "render_context", lambda *given: [canceller(), render(*given)][1])
+
+    def cancelled_render(objects: Sequence[dict[str, object]], notices: Sequence[OmissionNotice]) -> str:
+        canceller()
+        return render_context(objects, notices)
+
+    monkeypatch.setattr(resolver_module, "render_context", cancelled_render)
     resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills)
     prepared = await canceller.run(lambda: call(resolver))
     assert spills.saves == 1

@@ -78,7 +78,7 @@ def shortened(text: str, ways: Sequence[tuple[int, str, int]], length: int) -> t
 
 @dataclass
 class Expected:
-    texts: list[tuple[str, str]]
+    texts: Sequence[tuple[str, str]]
     omitted_messages: int
     omitted_bytes: int
 

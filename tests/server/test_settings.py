@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,7 @@ def test_an_integer_may_be_written_with_a_fraction_of_zero_and_has_its_bounds(
         assert value == expected
         assert type(value) is int
     for text in (str(lowest - 1), str(highest + 1), f"{lowest}.5", "-1", "-3.0"):
-        assert key in refused(lambda text=text: load_one(key, text)).message
+        assert key in refused(partial(load_one, key, text)).message
 
 
 @pytest.mark.parametrize(
@@ -261,16 +262,16 @@ def test_a_number_has_its_bounds(
     for text in valid:
         assert value_of(load_one(key, text).settings, key) == float(text)
     for text in invalid:
-        refused(lambda text=text: load_one(key, text))
+        refused(partial(load_one, key, text))
 
 
 def test_an_empty_path_is_invalid_wherever_it_stands(write: Write) -> None:
     for key in PATHS:
         for text in ("", "  "):
-            refused(lambda key=key, text=text: load_settings(HOME, write(f'{key} = "{text}"')))
-            refused(lambda key=key, text=text: load_settings({**HOME, variable_of(key): text}))
-        refused(lambda key=key: load_settings(HOME, write(f'{key} = "a\\u0000b"')))
-        refused(lambda key=key: load_settings(HOME, write(f"{key} = 5")))
+            refused(partial(load_settings, HOME, write(f'{key} = "{text}"')))
+            refused(partial(load_settings, {**HOME, variable_of(key): text}))
+        refused(partial(load_settings, HOME, write(f'{key} = "a\\u0000b"')))
+        refused(partial(load_settings, HOME, write(f"{key} = 5")))
 
 
 @pytest.mark.parametrize("key", ["spillDirectory", "catalog"])

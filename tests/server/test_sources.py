@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 
-import msgspec
 import pytest
 
 from resolver_doubles import MemoryStore, captured, failure_of, make_resolver, never_cancelled
@@ -26,15 +25,13 @@ async def listed(resolver: Resolver) -> list[tuple[str, str, str]]:
 
 
 async def test_all_sessions_of_all_stores_are_listed_with_the_kind_and_way_of_their_store() -> None:
-    subagent = SessionHeader(session_id="c", created_at=1, is_subagent=True)
+    one, two = (SessionHeader(session_id=name, created_at=1, is_subagent=True) for name in "bc")
     resolver = make_resolver(
-        MemoryStore(headers=[header("a"), subagent], kind="one"),
-        MemoryStore(
-            headers=[header("d"), msgspec.structs.replace(subagent, session_id="b")], kind="two", lists_subagents=False
-        ),
+        MemoryStore(headers=[header("a"), one], kind="shows"),
+        MemoryStore(headers=[header("d"), two], kind="hides", lists_subagents=False),
     )
 
-    assert await listed(resolver) == [("a", "a", "one"), ("c", "c", "one"), ("d", "d", "two")]
+    assert await listed(resolver) == [("a", "a", "shows"), ("b", "b", "shows"), ("d", "d", "hides")]
 
 
 async def test_of_an_id_in_two_stores_the_first_is_listed_and_the_other_logged_once(

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, ExitStack
 from functools import partial, wraps
 from threading import Lock
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 import anyio
 import anyio.abc
@@ -79,12 +79,22 @@ class BlockingClient:
 
     def run(self, call: Callable[[Client], Coroutine[Any, Any, Result]]) -> Result:
         """Await something with the asynchronous client, in its event loop."""
-        with self._lock:
-            # While it is held, the event loop goes on.
-            if self._open is None:
-                raise ConnectionClosedError(CloseReason.NOT_OPEN)
-            future = self._open.start(call)
-        return _result(future)
+        cancellable = _Cancellable(call)
+        try:
+            with self._lock:
+                # While it is held, the event loop goes on.
+                if self._open is None:
+                    raise ConnectionClosedError(CloseReason.NOT_OPEN)
+                future = self._open.start(cancellable)
+            return _result(future)
+        except Exception:
+            raise
+        except BaseException:
+            # An interrupt may come at any point, also when the call runs and `future` is not known yet.
+            with self._lock:
+                if self._open is not None:
+                    self._open.cancel(cancellable)
+            raise
 
     candidates = _waiting(Client.candidates)
     prepare = _waiting(Client.prepare)
@@ -98,6 +108,30 @@ class BlockingClient:
     def _forget(self) -> None:
         with self._lock:
             self._open = None
+
+
+class _Cancellable(Generic[Result]):
+    """A call that can be cancelled, also before it has begun."""
+
+    def __init__(self, call: Callable[[Client], Coroutine[Any, Any, Result]]) -> None:
+        self._call = call
+        self._scope: anyio.CancelScope | None = None
+        self._is_cancelled = False
+
+    async def run(self, client: Client) -> Result:
+        """Make the call."""
+        with anyio.CancelScope() as self._scope:
+            if self._is_cancelled:
+                self._scope.cancel()
+            return await self._call(client)
+        # Nobody waits for it any more.
+        raise ConnectionClosedError(CloseReason.NOT_OPEN)
+
+    def cancel(self) -> None:
+        """Cancel the call, in the event loop."""
+        self._is_cancelled = True
+        if self._scope is not None:
+            self._scope.cancel()
 
 
 class _Open:
@@ -116,11 +150,18 @@ class _Open:
 
     def __exit__(self, *_: object) -> None:
         self._portal.call(self._leave)
-        _result(self._held)
+        try:
+            _result(self._held)
+        finally:
+            self._held.cancel()
 
-    def start(self, call: Callable[[Client], Coroutine[Any, Any, Result]]) -> Future[Result]:
+    def start(self, call: _Cancellable[Result]) -> Future[Result]:
         """Begin a call; returns what waits for its end."""
-        return self._portal.start_task_soon(call, self._client)
+        return self._portal.start_task_soon(call.run, self._client)
+
+    def cancel(self, call: _Cancellable[Any]) -> None:
+        """Cancel a call."""
+        self._portal.call(call.cancel)
 
     async def _hold(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         self._leaving = anyio.Event()
@@ -133,13 +174,11 @@ class _Open:
 
 
 def _result(future: Future[Result]) -> Result:
-    """Wait for the end of a task; an interrupt cancels it."""
+    """Wait for the end of a task."""
     try:
         return future.result()
     except CancelledError:
         raise ConnectionClosedError(CloseReason.NOT_OPEN) from None
-    finally:
-        future.cancel()
 
 
 def _blocking(

@@ -73,6 +73,10 @@ _CONTENT_BLOCKS_SCHEMA: Final[dict[str, Any]] = {
     "items": {"type": "object"},
     "description": "Content blocks; the text of those of type `text` is parsed, everything else passes through.",
 }
+_CONTENT_SCHEMA: Final[dict[str, Any]] = {
+    "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "object"}}],
+    "description": "In the shape in which it came.",
+}
 _REFERENCES_SCHEMA: Final[dict[str, Any]] = {
     "items": {
         "type": "object",
@@ -176,7 +180,7 @@ class DiagnosticRecord(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 class PrepareResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The readable content, in the shape it came, and the context if there was a reference."""
 
-    content: Any
+    content: Annotated[Any, Meta(extra_json_schema=_CONTENT_SCHEMA)]
     additional_context: ContextMessage | UnsetType = UNSET
     diagnostics: list[DiagnosticRecord] | UnsetType = UNSET
 
@@ -248,7 +252,7 @@ METHODS: Final[dict[str, MethodSpecification]] = {
             params=AnyParams,
             result=InitializeResult,
         ),
-        MethodSpecification(name=DISCOVER, summary="Get this document.", params=NoParams, result=dict[str, Any]),
+        MethodSpecification(name=DISCOVER, summary="Get the OpenRPC document.", params=NoParams, result=dict[str, Any]),
         MethodSpecification(name=SHUTDOWN, summary="Announce the end; `exit` follows.", params=NoParams),
         MethodSpecification(
             name=EXIT, summary="End the process or the connection.", params=NoParams, is_notification=True
@@ -275,6 +279,8 @@ def bind_params(kind: type[ParamsType], positional: tuple[Any, ...], named: dict
     if issubclass(kind, AnyParams):
         return kind()
     fields = kind.__struct_encode_fields__
+    while positional and positional[-1] is None:
+        positional = positional[:-1]
     if len(positional) > len(fields):
         raise invalid_params(f"at most {len(fields)} params are taken, {len(positional)} were given")
     given = dict(zip(fields, positional, strict=False)) | named

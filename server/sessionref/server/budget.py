@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import stat
-import tomllib
 from collections import OrderedDict
 from pathlib import Path
 from typing import Annotated, Final
@@ -81,6 +80,8 @@ class ModelCatalogue:
 
 
 def _read_catalogue(path: Path) -> dict[tuple[str, str], int | None]:
+    import tomllib
+
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
         with open(descriptor, "rb") as file:

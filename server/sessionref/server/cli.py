@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sessionref.protocol.errors import ErrorCode, SessionReferenceError
+from sessionref.protocol.version import VERSION
 from sessionref.server.settings import SETTINGS, LoadedSettings, load_settings
 
 __all__ = ("main",)
@@ -100,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Find earlier AI-coding sessions and turn mentions of them into bounded, untrusted context.",
         allow_abbrev=False,
     )
-    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="print the version and exit")
+    parser.add_argument("--version", action="version", version=f"sessionref {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     common = _common_options()
 
@@ -167,13 +168,3 @@ def _call_options() -> argparse.ArgumentParser:
     call.add_argument("--cwd", metavar="DIRECTORY", help="the target's working directory (default: the current one)")
     call.add_argument("--json", action="store_true", help="the result as JSON")
     return call
-
-
-class _ShowVersion(argparse.Action):
-    """Looks the version up only when it is asked for: reading the package's metadata takes its time."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any, **__: Any) -> None:
-        from sessionref.server.service import version
-
-        print(f"sessionref {version()}")
-        parser.exit(0)

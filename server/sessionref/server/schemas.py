@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sessionref.protocol.schema import documents
+from sessionref.protocol.typescript import typescript_declarations
 
 __all__ = ("document_text", "main")
 
@@ -22,8 +23,10 @@ def main() -> int:
     if len(sys.argv) != 2:
         sys.stderr.write("usage: python -m sessionref.server.schemas FOLDER\n")
         return 2
-    for name, document in documents().items():
-        Path(sys.argv[1], name).write_text(document_text(document), encoding="utf-8")
+    texts = {name: document_text(document) for name, document in documents().items()}
+    texts["sessionref.d.ts"] = typescript_declarations()
+    for name, text in texts.items():
+        Path(sys.argv[1], name).write_text(text, encoding="utf-8")
     return 0
 
 

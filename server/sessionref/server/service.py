@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import logging
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -10,6 +9,7 @@ from typing import Final
 import anyio
 
 from sessionref.protocol.limits import Limits
+from sessionref.protocol.version import VERSION
 from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.discovery import Discovery
 from sessionref.server.catalogue.watching import watch_sessions
@@ -24,17 +24,12 @@ from sessionref.server.store import SessionStore
 from sessionref.server.threads import WorkerThreads
 from sessionref.server.transport import Transport
 
-__all__ = ("MAX_CONNECTIONS", "Service", "version")
+__all__ = ("MAX_CONNECTIONS", "Service")
 
 logger = logging.getLogger(__name__)
 
 MAX_CONNECTIONS: Final = 256
 """Connections at once: many windows of many editors; each may hold its own queue of requests."""
-
-
-def version() -> str:
-    """The version of the installed package."""
-    return importlib.metadata.version("sessionref")
 
 
 class Service:
@@ -62,7 +57,7 @@ class Service:
             spills=self.spills,
         )
         kinds = [store.kind for store in stores]
-        self._dispatcher = Dispatcher(resolver, settings, version=version(), stores=kinds)
+        self._dispatcher = Dispatcher(resolver, settings, version=VERSION, stores=kinds)
         self._max_connections = max_connections
         self._connections: set[Connection] = set()
         self._stopping = anyio.Event()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import os
 import re
 import sys
-import tomllib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -146,6 +144,8 @@ def cache_folder(environment: Mapping[str, str]) -> Path:
 
 
 def _read_config(config: Path) -> dict[str, Any]:
+    import tomllib
+
     try:
         with config.open("rb") as file:
             content = file.read(MAX_CONFIG_BYTES + 1)
@@ -209,6 +209,8 @@ def _shown(name: str) -> str:
 
 
 def _suggestion(key: str) -> str:
+    import difflib
+
     near = difflib.get_close_matches(key, SETTINGS, n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -73,7 +73,6 @@ async def _watch(index: SessionIndex, watched: set[Path]) -> None:
                 watch_filter=None,
                 debounce=DEBOUNCE_MILLISECONDS,
                 stop_event=stop,
-                raise_interrupt=False,
                 ignore_permission_denied=True,
             ):
                 keys = (index.store.key_of(Path(path)) for _, path in changes)

@@ -8,58 +8,31 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
-
 from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError
 from sessionref.server.store import (
     Capture,
     CheckCancelled,
-    Diagnostic,
     Lesson,
     Listing,
     SavedCapture,
     SessionHeader,
     Unlisted,
 )
-from sessionref.server.stores.dsh.fold import Fold, FoldState
 from sessionref.server.stores.dsh.folders import Folder
-from sessionref.server.stores.dsh.header import LogHeader
 from sessionref.server.stores.dsh.layout import SEGMENT_BYTES, session_segment
 from sessionref.server.stores.dsh.limits import DshLimits
-from sessionref.server.stores.dsh.position import LogPosition, decode_state, encode_state
 from sessionref.server.stores.dsh.problems import Unreadable, from_os_error
-from sessionref.server.stores.dsh.records import EventDecoder
-from sessionref.server.stores.dsh.scan import LogScan
 from sessionref.server.stores.dsh.sessions import (
-    KnownLog,
     Place,
     has_stamp,
     is_session_at,
-    open_log,
     places_of,
     project_folders,
     session_names,
     shown_key,
 )
-from sessionref.server.stores.dsh.titles import Labels, find_labels
 
 __all__ = ("DshStore",)
-
-
-class _SavedState(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a captured session: how far its log was read, and what that came to."""
-
-    position: LogPosition
-    header: LogHeader
-    fold: FoldState
-
-
-class _LearntState(msgspec.Struct, frozen=True, array_like=True):
-    """What is kept of a listed session: how far its log was read, and the labels up to there."""
-
-    position: LogPosition
-    header: LogHeader
-    labels: Labels
 
 
 class DshStore:
@@ -158,10 +131,12 @@ class DshStore:
 
         Raises SessionReferenceError READ_FAILED with the reason for which it cannot be listed.
         """
+        from sessionref.server.stores.dsh.reading import learn_labels
+
         place = _place(key)
         with _failures_of(None), self._open_root() as root:
             try:
-                return self._lesson(root, place, _learnt(known), check, with_title=with_title)
+                return learn_labels(root, place, known, self._limits, check, with_title=with_title)
             except (OSError, Unreadable):
                 if is_session_at(root, place):
                     raise
@@ -175,6 +150,8 @@ class DshStore:
 
         Raises SessionReferenceError READ_FAILED with its reason.
         """
+        from sessionref.server.stores.dsh.reading import capture_log
+
         segment = session_segment(session_id) if session_id else ""
         with _failures_of(session_id):
             if not 0 < len(segment) <= SEGMENT_BYTES:
@@ -184,8 +161,7 @@ class DshStore:
                 if len(places) != 1:
                     raise Unreadable(ReadFailedReason.DUPLICATE_ID if places else ReadFailedReason.NOT_FOUND)
                 key = f"{places[0].project}/{places[0].segment}"
-                saved = decode_state(saved_state(key), _SavedState)
-                return self._capture_at(root, places[0], key, session_id, saved, check)
+                return capture_log(root, places[0], session_id, saved_state(key), self._limits, check)
 
     def watched_folders(self) -> list[Path]:
         """The sessions folder, where it exists."""
@@ -199,73 +175,6 @@ class DshStore:
                 return "/".join(parts[:2]) if len(parts) > 1 else None
         return None
 
-    def _capture_at(
-        self,
-        root: Folder,
-        place: Place,
-        key: str,
-        session_id: str,
-        saved: _SavedState | None,
-        check: CheckCancelled,
-    ) -> SavedCapture:
-        known = None if saved is None else KnownLog(saved.position, saved.header)
-        with open_log(root, place, self._limits, check, known) as log:
-            if log is None:
-                raise Unreadable(ReadFailedReason.NOT_FOUND)
-            version = log.header.version
-            if saved is not None and log.is_continued:
-                fold = Fold.resume(saved.fold, self._limits)
-            else:
-                fold = Fold(version, self._limits)
-            scan = LogScan(EventDecoder(version, self._limits), fold)
-            for block in log.blocks:
-                scan.feed(block)
-            capture = Capture(
-                session_id=session_id,
-                cwd=log.header.cwd,
-                format_version=version,
-                captured_through_seq=fold.captured_through_seq,
-                items=fold.items(),
-                diagnostics=_diagnostics(log.reader.torn, scan.skipped_lines, fold),
-            )
-            state: bytes | None = None
-            is_news = saved is None or not log.is_continued or log.reader.position != saved.position.offset
-            # A damaged log has an end that only a full read finds again, and a short one is read as fast as a state.
-            if is_news and not scan.skipped_lines and log.file.facts.st_size >= self._limits.saved_from_bytes:
-                position = log.position()
-                if position is not None:
-                    state = encode_state(_SavedState(position, log.header, fold.state()))
-            return SavedCapture(capture=capture, key=key, state=state)
-
-    def _lesson(
-        self, root: Folder, place: Place, learnt: _LearntState | None, check: CheckCancelled, *, with_title: bool
-    ) -> Lesson | None:
-        known = None if learnt is None else KnownLog(learnt.position, learnt.header)
-        with open_log(root, place, self._limits, check, known) as log:
-            if log is None:
-                return None
-            before = learnt.labels if learnt is not None and log.is_continued else Labels()
-            labels, resume = before, b""
-            with_title = with_title or log.file.facts.st_size <= self._limits.whole_bytes
-            if with_title:
-                labels = find_labels(log.blocks, EventDecoder(log.header.version, self._limits), before)
-                position = log.position()
-                resume = (position and encode_state(_LearntState(position, log.header, labels))) or b""
-            return Lesson(
-                header=SessionHeader(
-                    session_id=log.header.session_id,
-                    created_at=log.header.created_at,
-                    updated_at=log.updated_at,
-                    cwd=log.header.cwd,
-                    title=labels.title,
-                    agent_label=labels.agent_label,
-                    is_subagent=log.header.is_subagent,
-                ),
-                stamp=log.stamp,
-                resume=resume,
-                has_title=with_title,
-            )
-
     def _open_root(self) -> Folder:
         try:
             return Folder.root(self._sessions)
@@ -276,10 +185,6 @@ class DshStore:
 
 def _nothing_saved(key: str) -> None:
     return None
-
-
-def _learnt(known: Lesson | None) -> _LearntState | None:
-    return None if known is None else decode_state(known.resume, _LearntState)
 
 
 def _place(key: str) -> Place:
@@ -298,19 +203,3 @@ def _failures_of(session_id: str | None) -> Generator[None]:
 
 def _problem(error: OSError | Unreadable) -> Unreadable:
     return from_os_error(error) if isinstance(error, OSError) else error
-
-
-def _diagnostics(torn: bool, skipped_lines: int, fold: Fold) -> list[Diagnostic]:
-    found: list[Diagnostic] = []
-    if torn:
-        found.append(Diagnostic("torn-tail", "1 unfinished write at the end of the log was left out."))
-    if skipped_lines:
-        lines = "1 line" if skipped_lines == 1 else f"{skipped_lines} lines"
-        found.append(Diagnostic("skipped-lines", f"{lines} from the first damaged one on were left out."))
-    if fold.turn_open:
-        calls = "1 tool call" if fold.pending_calls == 1 else f"{fold.pending_calls} tool calls"
-        found.append(Diagnostic("interrupted-turn", f"1 turn was unfinished, with {calls} open."))
-    if fold.unknown_events:
-        events = "1 event" if fold.unknown_events == 1 else f"{fold.unknown_events} events"
-        found.append(Diagnostic("unknown-events", f"{events} of unknown types were passed over."))
-    return found
