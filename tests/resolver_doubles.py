@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import Literal, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError, read_failed
@@ -30,9 +32,11 @@ __all__ = (
     "MemorySpills",
     "MemoryStore",
     "Stop",
+    "all_returned",
     "captured",
     "checkpoint",
     "failure_of",
+    "hanging",
     "make_resolver",
     "never_cancelled",
     "said",
@@ -167,6 +171,22 @@ class Stop:
     async def reached(self) -> None:
         """Wait until the first thread stands here."""
         assert await anyio.to_thread.run_sync(self._reached.wait, 5)
+
+
+async def all_returned(threads: WorkerThreads) -> None:
+    """Wait until no thread is busy any more, the abandoned ones included."""
+    with anyio.fail_after(5):
+        while threads.busy:
+            await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def hanging() -> AsyncGenerator[tuple[Stop, WorkerThreads]]:
+    """A stop, and threads to hang there; at the end they go on, and all have returned."""
+    threads = WorkerThreads()
+    with Stop() as stop:
+        yield stop, threads
+    await all_returned(threads)
 
 
 def make_resolver(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import json
@@ -22,8 +23,10 @@ from resolver_doubles import (
     MemorySpills,
     MemoryStore,
     Stop,
+    all_returned,
     captured,
     checkpoint,
+    hanging,
     make_resolver,
     never_cancelled,
     said,
@@ -326,9 +329,9 @@ async def test_a_malformed_mention_in_a_long_content_fails_as_in_a_short_one() -
 
 async def test_hung_reads_do_not_keep_others_from_computing() -> None:
     lengths: list[int] = []
-    with Stop() as stop:
+    async with hanging() as (stop, threads):
         store = MemoryStore([captured("a")], before_capture=lambda session_id, check: stop.wait())
-        resolver = make_resolver(store, threads=WorkerThreads(1))
+        resolver = make_resolver(store, threads=threads)
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
                 group.start_soon(resolver.prepare, params("", "a"))
@@ -668,7 +671,7 @@ async def test_one_bad_source_fails_all_at_once_and_cancels_the_others_however_t
     interrupted: list[str] = []
     barrier, finished = threading.Barrier(3), threading.Semaphore(0)
     spills = MemorySpills()
-    with Stop() as stop:
+    async with hanging() as (stop, threads):
 
         def hang(session_id: str, check: CheckCancelled) -> None:
             barrier.wait(5)
@@ -685,7 +688,7 @@ async def test_one_bad_source_fails_all_at_once_and_cancels_the_others_however_t
 
         store = MemoryStore([long_session("x"), long_session("y")], before_capture=hang)
         failure = await failure_of(
-            make_resolver(store, settings=SMALL, spills=spills).prepare(params("", "x", "bad", "y"))
+            make_resolver(store, settings=SMALL, spills=spills, threads=threads).prepare(params("", "x", "bad", "y"))
         )
         assert not stop.left.is_set()
         stop.open()
@@ -703,14 +706,16 @@ async def test_one_bad_source_fails_all_at_once_and_cancels_the_others_however_t
 
 
 async def test_of_several_bad_sources_the_first_to_fail_is_the_answer() -> None:
-    with Stop() as stop:
+    async with hanging() as (stop, threads):
 
         def fail(session_id: str, check: CheckCancelled) -> None:
             if session_id == "late":
                 stop.wait()
             raise read_failed(ReadFailedReason.CORRUPT, session_id)
 
-        failure = await failure_of(make_resolver(MemoryStore(before_capture=fail)).prepare(params("", "late", "early")))
+        failure = await failure_of(
+            make_resolver(MemoryStore(before_capture=fail), threads=threads).prepare(params("", "late", "early"))
+        )
 
     assert (failure.facts.session_id, failure.facts.input_index) == ("early", 1)
 
@@ -1146,6 +1151,7 @@ class Canceller:
     def __init__(self) -> None:
         self.scope = anyio.CancelScope()
         self.times = 0
+        self.threads = WorkerThreads()
 
     def __call__(self) -> None:
         self.times += 1
@@ -1157,6 +1163,7 @@ class Canceller:
         with anyio.fail_after(5), self.scope:
             result = await call()
         assert self.times > 0
+        await all_returned(self.threads)
         return result
 
 
@@ -1213,7 +1220,9 @@ async def test_a_cancel_while_the_catalogue_is_read_reads_no_source(
 
     monkeypatch.setattr(ModelCatalogue, "context_window", cancelled_lookup)
     store, spills = MemoryStore([captured("a", "x" * 100_000)]), WatchedSpills(tmp_path)
-    resolver = make_resolver(store, settings=Settings(model_catalogue=tmp_path / "models"), spills=spills)
+    resolver = make_resolver(
+        store, settings=Settings(model_catalogue=tmp_path / "models"), spills=spills, threads=canceller.threads
+    )
 
     assert await canceller.run(lambda: call(resolver)) is None
     assert store.captured == []
@@ -1226,7 +1235,7 @@ async def test_a_cancel_while_a_source_is_read_saves_nothing_also_when_the_read_
 ) -> None:
     canceller, spills = Canceller(), WatchedSpills(tmp_path)
     store = MemoryStore([long_session("a")], before_capture=lambda session_id, check: canceller())
-    resolver = make_resolver(store, settings=SMALL, spills=spills)
+    resolver = make_resolver(store, settings=SMALL, spills=spills, threads=canceller.threads)
 
     assert await canceller.run(lambda: call(resolver)) is None
     assert spills.saves == 0
@@ -1246,7 +1255,7 @@ async def test_a_cancel_while_the_budget_is_fitted_interrupts_it_and_saves_nothi
         return fitted[-1]
 
     monkeypatch.setattr(resolver_module, "retain", cancelled_retain)
-    resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills)
+    resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills, threads=canceller.threads)
 
     assert await canceller.run(lambda: call(resolver)) is None
     assert fitted == []
@@ -1259,7 +1268,7 @@ async def test_a_cancel_while_the_budget_is_fitted_interrupts_it_and_saves_nothi
 async def test_a_cancel_before_during_or_after_a_save_leaves_no_spill(call: Call, point: str, tmp_path: Path) -> None:
     canceller, spills = Canceller(), WatchedSpills(tmp_path)
     setattr(spills, point, canceller)
-    resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills)
+    resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills, threads=canceller.threads)
 
     assert await canceller.run(lambda: call(resolver)) is None
     await happened(spills.ended)
@@ -1278,7 +1287,7 @@ async def test_a_cancel_after_the_saves_leaves_no_spill_once_the_answer_is_taken
         return render_context(objects, notices)
 
     monkeypatch.setattr(resolver_module, "render_context", cancelled_render)
-    resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills)
+    resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills, threads=canceller.threads)
     prepared = await canceller.run(lambda: call(resolver))
     assert spills.saves == 1
     if prepared is not None:
@@ -1291,9 +1300,9 @@ async def test_a_cancel_after_the_saves_leaves_no_spill_once_the_answer_is_taken
 async def test_a_cancel_while_a_read_hangs_is_obeyed_at_once_and_nothing_is_saved_later(
     call: Call, tmp_path: Path
 ) -> None:
-    spills, threads = WatchedSpills(tmp_path), WorkerThreads()
+    spills = WatchedSpills(tmp_path)
     outcome: list[object] = []
-    with Stop() as stop:
+    async with hanging() as (stop, threads):
         store = MemoryStore([long_session("a")], before_capture=lambda session_id, check: stop.wait())
         resolver = make_resolver(store, settings=SMALL, spills=spills, threads=threads)
 
@@ -1319,9 +1328,9 @@ async def test_a_cancel_while_a_save_hangs_is_obeyed_at_once_and_what_it_saves_l
     call: Call, tmp_path: Path
 ) -> None:
     spills = WatchedSpills(tmp_path)
-    with Stop() as stop:
+    async with hanging() as (stop, threads):
         spills.between = stop.wait
-        resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills)
+        resolver = make_resolver(MemoryStore([long_session("a")]), settings=SMALL, spills=spills, threads=threads)
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
                 group.start_soon(call, resolver)
@@ -1337,7 +1346,7 @@ async def test_a_cancel_while_a_save_hangs_is_obeyed_at_once_and_what_it_saves_l
 async def test_a_cancel_while_one_of_three_saves_hangs_leaves_none_of_the_others(tmp_path: Path) -> None:
     local = LocalSpillStore(tmp_path)
     ended = threading.Semaphore(0)
-    with Stop() as stop:
+    async with hanging() as (stop, threads):
 
         class Spills:
             """Saves, the second one hanging before it begins."""
@@ -1357,7 +1366,9 @@ async def test_a_cancel_while_one_of_three_saves_hangs_leaves_none_of_the_others
                     ended.release()
 
         others = threading.Semaphore(0)
-        resolver = make_resolver(MemoryStore(map(long_session, "abc")), settings=SMALL, spills=Spills())
+        resolver = make_resolver(
+            MemoryStore(map(long_session, "abc")), settings=SMALL, spills=Spills(), threads=threads
+        )
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
                 group.start_soon(resolver.prepare, params("", *"abc"))
@@ -1370,6 +1381,35 @@ async def test_a_cancel_while_one_of_three_saves_hangs_leaves_none_of_the_others
             assert await anyio.to_thread.run_sync(functools.partial(ended.acquire, timeout=5))
 
     assert files_below(tmp_path) == []
+
+
+# FAULT: `_Place.leave_from_thread` waits for the event loop to give its place back. A loop that has stopped but is not
+# closed yet takes the call and never runs it, so that the thread, and with it the process, never ends.
+def test_an_abandoned_thread_that_returns_when_its_loop_has_stopped_ends() -> None:
+    workers: list[threading.Thread] = []
+    loop = asyncio.new_event_loop()
+
+    def hang() -> None:
+        workers.append(threading.current_thread())
+        stop.wait()
+
+    async def abandon() -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(WorkerThreads().run, hang)
+            await stop.reached()
+            group.cancel_scope.cancel()
+
+    with Stop() as stop:
+        loop.run_until_complete(abandon())
+    (worker,) = workers
+    worker.join(1)
+    ended = not worker.is_alive()
+    # Whatever the answer, nothing may be left behind.
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    worker.join(5)
+
+    assert ended
 
 
 async def test_calls_do_not_disturb_each_other() -> None:
@@ -1480,8 +1520,8 @@ async def test_without_a_store_there_are_no_candidates() -> None:
 
 
 async def test_a_cancel_while_a_listing_hangs_is_obeyed_at_once() -> None:
-    with Stop() as stop:
-        resolver = make_resolver(MemoryStore(before_listing=lambda check: stop.wait()))
+    async with hanging() as (stop, threads):
+        resolver = make_resolver(MemoryStore(before_listing=lambda check: stop.wait()), threads=threads)
         with anyio.fail_after(5):
             async with anyio.create_task_group() as group:
                 group.start_soon(resolver.candidates, CandidatesParams("agent"))

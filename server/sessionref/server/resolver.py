@@ -10,13 +10,12 @@ from typing import Any, Final, Generic, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.to_thread
-import msgspec
 from msgspec import UNSET
 
-from sessionref.protocol.errors import SessionReferenceError, budget_exceeded
+from sessionref.protocol.errors import SessionReferenceError
 from sessionref.protocol.jsontext import as_array, as_object, join_surrogates
 from sessionref.protocol.mention import ParsedReference
-from sessionref.protocol.messages import ContextMessage, ReferenceRecord, SessionReferenceSource, TextBlock
+from sessionref.protocol.messages import ContextMessage, SessionReferenceSource, TextBlock
 from sessionref.protocol.methods import (
     AssembledParams,
     Candidate,
@@ -33,11 +32,10 @@ from sessionref.server.candidates import check_limit, select_candidates
 from sessionref.server.catalogue.discovery import Discovery
 from sessionref.server.references import check_references, distinct_references, parse_content
 from sessionref.server.rendering import OmissionNotice, render_context, render_transcript
-from sessionref.server.retention import Retained, RetentionError, retain, snapshot_object
 from sessionref.server.settings import Settings
+from sessionref.server.snapshots import ReferringMessage, Snapshot, fit_snapshots
 from sessionref.server.sources import SessionSources
 from sessionref.server.spill import SpillStore, SpillTransaction, remove_spills
-from sessionref.server.store import Capture
 from sessionref.server.threads import WorkerThreads, check_cancelled
 
 __all__ = ("Prepared", "Resolver")
@@ -65,23 +63,6 @@ class Prepared(Generic[Result]):
     def __init__(self, result: Result, discard: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self.result = result
         self.discard = discard
-
-
-class _Shown(msgspec.Struct, frozen=True):
-    """One reference as it will be shown: what was captured, what of it fits, under which label."""
-
-    reference: ParsedReference
-    capture: Capture
-    retained: Retained
-    object: dict[str, object]
-
-
-class _Message(msgspec.Struct, frozen=True):
-    """One message with its distinct references; `index` is its place in `prepareMessages`, None in `prepare`."""
-
-    content: Any
-    references: list[ParsedReference]
-    index: int | None = None
 
 
 class Resolver:
@@ -139,7 +120,7 @@ class Resolver:
         else:
             content = params.content
             references = self._distinct(check_references(params.references), agent_id)
-        message = _Message(content, references)
+        message = ReferringMessage(content, references)
         contexts, diagnostics, discard = await self._contexts(
             [message], agent_id, params.route, params.preview or False
         )
@@ -154,11 +135,11 @@ class Resolver:
         Raises like `prepare`, with the place of the message.
         """
         agent_id = join_surrogates(params.agent_id)
-        messages: list[_Message] = []
+        messages: list[ReferringMessage] = []
         for index, given in enumerate(params.messages):
             try:
                 content, parsed = await self._parsed(given["content"]) if _is_from_user(given) else (None, [])
-                messages.append(_Message(content, self._distinct(parsed, agent_id), index))
+                messages.append(ReferringMessage(content, self._distinct(parsed, agent_id), index))
             except SessionReferenceError as failure:
                 raise failure.at(message_index=index) from None
         contexts, diagnostics, discard = await self._contexts(messages, agent_id, params.route, preview=False)
@@ -168,7 +149,7 @@ class Resolver:
         return Prepared(PrepareMessagesResult(messages=answered, diagnostics=diagnostics or UNSET), discard)
 
     async def _contexts(
-        self, messages: Sequence[_Message], agent_id: str, route: Route | None, preview: bool
+        self, messages: Sequence[ReferringMessage], agent_id: str, route: Route | None, preview: bool
     ) -> tuple[list[ContextMessage | None], list[DiagnosticRecord], Callable[[], Coroutine[Any, Any, None]]]:
         """Budget, read, render, spill: for each message its context, and how to take everything back."""
         session_ids = {reference.session_id: None for message in messages for reference in message.references}
@@ -182,7 +163,7 @@ class Resolver:
             )
         except SessionReferenceError as failure:
             raise _placed(failure, messages) from None
-        shown = await self._compute(_fit_all, messages, captures, budget)
+        shown = await self._compute(fit_snapshots, messages, captures, budget, check_cancelled)
         transaction = SpillTransaction()
 
         async def discard() -> None:
@@ -202,8 +183,8 @@ class Resolver:
 
     async def _published(
         self,
-        messages: Sequence[_Message],
-        shown: Sequence[Sequence[_Shown]],
+        messages: Sequence[ReferringMessage],
+        shown: Sequence[Sequence[Snapshot]],
         agent_id: str,
         transaction: SpillTransaction,
         preview: bool,
@@ -240,13 +221,13 @@ class Resolver:
                 ContextMessage(
                     id=str(uuid.uuid4()),
                     content=[TextBlock(text)],
-                    source=SessionReferenceSource(references=[_record(row, at) for at, row in enumerate(rows)]),
+                    source=SessionReferenceSource(references=[row.record(at) for at, row in enumerate(rows)]),
                 )
             )
         return contexts
 
     def _spill(
-        self, row: _Shown, number: int, agent_id: str, transaction: SpillTransaction, preview: bool
+        self, row: Snapshot, number: int, agent_id: str, transaction: SpillTransaction, preview: bool
     ) -> dict[str, Any]:
         if preview:
             return {"status": "unavailable", "reason": "preview"}
@@ -312,42 +293,10 @@ class Resolver:
                 group.start_soon(run, key, value)
         if failures:
             raise failures[0]
-        return results
+        return {key: results[key] for key in inputs}
 
 
-def _fit_all(messages: Sequence[_Message], captures: dict[str, Capture], budget: int) -> list[list[_Shown]]:
-    """Fit every reference of every message; runs in a worker thread. Raises BUDGET_EXCEEDED."""
-    return [[_fit(message, at, captures, budget) for at in range(len(message.references))] for message in messages]
-
-
-def _fit(message: _Message, at: int, captures: dict[str, Capture], budget: int) -> _Shown:
-    reference = message.references[at]
-    capture = captures[reference.session_id]
-    try:
-        retained = retain(capture, reference.label, budget, check_cancelled)
-    except RetentionError as error:
-        failure = budget_exceeded(reference.session_id, budget, error.size, at)
-        raise failure.at(message_index=message.index) from None
-    return _Shown(reference, capture, retained, snapshot_object(capture, reference.label, retained.items))
-
-
-def _record(row: _Shown, at: int) -> ReferenceRecord:
-    return ReferenceRecord(
-        session_id=row.reference.session_id,
-        label=row.reference.label,
-        captured_format_version=row.capture.format_version or UNSET,
-        captured_through_seq=row.capture.captured_through_seq,
-        compacted=row.retained.compacted,
-        original_messages=row.retained.original_messages,
-        retained_messages=len(row.retained.items),
-        omitted_messages=row.retained.omitted_messages,
-        omitted_bytes=row.retained.omitted_bytes,
-        truncated=row.retained.truncated,
-        input_index=at,
-    )
-
-
-def _placed(failure: SessionReferenceError, messages: Sequence[_Message]) -> SessionReferenceError:
+def _placed(failure: SessionReferenceError, messages: Sequence[ReferringMessage]) -> SessionReferenceError:
     """The failure of a source, with the place of its first mention."""
     for message in messages:
         for at, reference in enumerate(message.references):
