@@ -93,6 +93,7 @@ async def eventually(condition: Callable[[], bool]) -> None:
     """Wait until something outside the event loop has come about."""
     with anyio.fail_after(PATIENCE):
         while not condition():
+            # Threads, processes and files tell nobody when they change.
             await anyio.sleep(0.005)
 
 
@@ -185,7 +186,8 @@ def cancel(identity: Any) -> dict[str, Any]:
 
 def code_of(answer: Any) -> int | None:
     """The number of the error that an answer carries, if it does."""
-    return answer.get("error", {}).get("code")
+    code: int | None = answer.get("error", {}).get("code")
+    return code
 
 
 def _bytes(message: Any) -> bytes:
@@ -487,11 +489,9 @@ class HttpPeer(Peer):
         )
         scope = anyio.CancelScope()
         self._open[connected] = scope
-        try:
+        # Refused before all was sent: the response says how.
+        with suppress(OSError):
             await _write_pieces(connected, head.encode() + data, drip=drip)
-        except OSError:
-            # Refused before all was sent; the response says how.
-            pass
         self._tasks.start_soon(self._collect, connected, scope)
 
     async def _collect(self, connected: socket.socket, scope: anyio.CancelScope) -> None:
@@ -587,7 +587,9 @@ class World:
     @property
     def abilities(self) -> Abilities:
         """What peers of this transport can do."""
-        return {"http": HttpPeer, "websocket": WebSocketPeer}.get(self.kind, StreamPeer).abilities
+        if self.kind == "http":
+            return HttpPeer.abilities
+        return WebSocketPeer.abilities if self.kind == "websocket" else StreamPeer.abilities
 
     async def connect(self) -> Peer:
         """A new peer, closed in the end."""
@@ -704,8 +706,8 @@ async def serving(
     """A service over one transport. In the end everything is released, and nothing may be left in flight."""
     steered = store or SteeredStore()
     spills = folder / "spills"
-    given = SteeredSettings(**{"drain_seconds": PATIENCE, "spill_directory": spills, **settings})
-    service = Service([steered], given, max_connections=max_connections)
+    chosen: dict[str, Any] = {"drain_seconds": PATIENCE, "spill_directory": spills, **settings}
+    service = Service([steered], SteeredSettings(**chosen), max_connections=max_connections)
     world = World(kind, service, steered, spills)
     resources = ExitStack()
     try:

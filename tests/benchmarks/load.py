@@ -1,4 +1,4 @@
-"""`python tests/benchmarks/load.py [--seconds N]`: a bounded load over four transports; exits with 1 if anything is off.
+"""`python tests/benchmarks/load.py [--seconds N]`: a bounded load over four transports; exits with 1 on any fault.
 
 Fifty connections to one service: mixed calls, random cancels, half-closes and broken connections, a store that is slow
 and fails at random. Afterwards every request of a connection that stood must have exactly one answer, nothing may be in
@@ -80,7 +80,7 @@ class LoadReport(msgspec.Struct):
             f"requests {self.requests}, answers read {self.answers} (errors {self.failed}), cancels {self.cancels}",
             f"connections that stood {self.stood}, that broke off {self.broken}",
             f"spills of connections that broke off, their answers taken by the kernel: {self.handed_over}",
-            f"descriptors {self.descriptors[0]} -> {self.descriptors[1]}, "
+            f"descriptors {self.descriptors[0]} -> {self.descriptors[1]}",
             f"threads {self.threads[0]} -> {self.threads[1]}",
             *(f"PROBLEM: {problem}" for problem in self.problems),
         ]

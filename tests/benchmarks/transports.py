@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -29,18 +29,19 @@ from typing import Any, Final
 import anyio
 import anyio.abc
 import msgspec
+from anyio.abc import ObjectReceiveStream, ObjectSendStream
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks.figures import Measure, percentile, print_measure
 from benchmarks.homes import tool_output_lines, write_log
-from sessionref.protocol.methods import PREPARE, PrepareParams
-from sessionref.server.resolver import Resolver
+from sessionref.protocol.framing import FrameEvent, Message
+from sessionref.protocol.methods import PREPARE
+from sessionref.server.serve import SWITCH_SECONDS
+from sessionref.server.service import Service
 from sessionref.server.settings import Settings
-from sessionref.server.sources import SessionSources
 from sessionref.server.stores.dsh import DshStore
-from sessionref.server.threads import WorkerThreads
 
 TRANSPORTS: Final = ("unix", "tcp", "websocket")
 IN_FLIGHT: Final = 64
@@ -145,9 +146,8 @@ def _over(connected: socket.socket, kind: type[Channel] = Channel) -> Any:
 class Server:
     """A server process over some of the transports, and how to reach it."""
 
-    def __init__(self, command: list[str], home: Path) -> None:
-        environment = {**os.environ, "DSH_HOME": str(home)}
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment)
+    def __init__(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self.addresses = {row["transport"]: row for row in json.loads(self._process.stdout.readline())["listening"]}
 
@@ -182,11 +182,17 @@ class Server:
         self._process.communicate(timeout=SECONDS)
 
 
+def _command(home: Path) -> list[str]:
+    """Our server without its catalogue, which would keep what it has read, and without spills."""
+    options = ["--store", f"dsh:{home}", "--catalog", "off", "--spill-directory", "off"]
+    return [sys.executable, "-m", "sessionref.server", "serve", *options]
+
+
 @contextmanager
 def our_server(folder: Path, home: Path) -> Generator[Server]:
     """This project's server over all transports."""
-    arguments = ["serve", "--unix", str(folder / "ours"), "--tcp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
-    server = Server([sys.executable, "-m", "sessionref.server", *arguments, "--store", f"dsh:{home}"], home)
+    arguments = ["--unix", str(folder / "ours"), "--tcp", "127.0.0.1:0", "--http", "127.0.0.1:0"]
+    server = Server([*_command(home), *arguments])
     try:
         yield server
     finally:
@@ -196,7 +202,7 @@ def our_server(folder: Path, home: Path) -> Generator[Server]:
 @contextmanager
 def reference_server(folder: Path) -> Generator[Server]:
     """The reference over all transports."""
-    server = Server([sys.executable, __file__, "--serve-reference", str(folder / "reference")], folder)
+    server = Server([sys.executable, __file__, "--serve-reference", str(folder / "reference")])
     try:
         yield server
     finally:
@@ -206,9 +212,12 @@ def reference_server(folder: Path) -> Generator[Server]:
 @contextmanager
 def stdio_channel(home: Path) -> Generator[Channel]:
     """A server of ours that is spoken to over pipes."""
-    command = [sys.executable, "-m", "sessionref.server", "serve", "--stdio", "--store", f"dsh:{home}"]
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        [*_command(home), "--stdio"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        bufsize=0,
     )
     assert process.stdin is not None
     assert process.stdout is not None
@@ -227,6 +236,10 @@ def stdio_channel(home: Path) -> Generator[Channel]:
 # The reference server.
 
 
+def _same(value: Any) -> Any:
+    return value
+
+
 class _Reference:
     """One task and scope a request, answers joined by one writer; nothing else."""
 
@@ -236,7 +249,7 @@ class _Reference:
         async def empty() -> dict[str, Any]:
             return {}
 
-        def prepare(agentId: str, content: Any) -> Any:  # noqa: N803 - as on the wire
+        def prepare(agentId: str, content: Any) -> Any:
             return Success(empty)
 
         self._methods: dict[str, Callable[..., Any]] = {PREPARE: prepare}
@@ -268,9 +281,7 @@ class _Reference:
         while messages := await receive():
             for message in messages:
                 request = msgspec.json.decode(message)
-                response: Any = self._dispatch_to_response(
-                    request, self._methods, deserializer=lambda value: value, validator=lambda value: value
-                )
+                response: Any = self._dispatch_to_response(request, self._methods, deserializer=_same, validator=_same)
                 tasks.start_soon(run, request["id"], response._value.result)
         tasks.cancel_scope.cancel()
 
@@ -414,12 +425,11 @@ def measure_memory(folder: Path, quick: bool) -> Measure:
     rows: list[list[str]] = []
     (folder / "empty").mkdir()
     for transport in TRANSPORTS:
-        with our_server(folder, folder / "empty") as server:
-            with server.channel(transport) as channel:
-                _pipelined(channel, few)
-                early = server.resident_bytes
-                _pipelined(channel, many - few)
-                late = server.resident_bytes
+        with our_server(folder, folder / "empty") as server, server.channel(transport) as channel:
+            _pipelined(channel, few)
+            early = server.resident_bytes
+            _pipelined(channel, many - few)
+            late = server.resident_bytes
         grown = (late - early) / 1e6
         verdict = "met" if grown <= 5 else "MISSED"
         rows.append([transport, f"{early / 1e6:.1f}", f"{late / 1e6:.1f}", f"{grown:+.1f}", verdict])
@@ -499,9 +509,7 @@ def measure_lags(folder: Path, quick: bool) -> Measure:
         p99 = percentile(lags, 99)
         figures = [f"{1000 * value:.1f}" for value in (percentile(lags, 50), p99, max(lags))]
         verdict = "met" if p99 <= target else "MISSED"
-        rows.append(
-            [name, str(len(lags)), *figures, f"{1000 * taken:.0f}", f"{1000 * target:.0f}", verdict]
-        )
+        rows.append([name, str(len(lags)), *figures, f"{1000 * taken:.0f}", f"{1000 * target:.0f}", verdict])
     headings = ["LOG", "SAMPLES", "P50 ms", "P99 ms", "MAX ms", "READ ms", "TARGET P99 ms", ""]
     notes = [f"lag: how much later than asked a sleep of {TICK_SECONDS * 1000:.0f} ms ends, in the server's process"]
     return Measure(f"event loop lag while {size // 10**6} MB are read", headings, rows, notes)
@@ -511,9 +519,32 @@ def _with_surrogates(lines: Iterable[bytes]) -> Iterable[bytes]:
     return (line.replace(b'"text":"', b'"text":"\\ud83d ', 1) for line in lines)
 
 
+class _InProcess:
+    """A transport in memory, so that no peer's work is measured."""
+
+    def __init__(self, questions: ObjectReceiveStream[bytes], answers: ObjectSendStream[bytes]) -> None:
+        self._questions = questions
+        self._answers = answers
+
+    async def receive(self) -> FrameEvent | None:
+        """The next question."""
+        return Message(await self._questions.receive())
+
+    async def send(self, messages: Sequence[bytes]) -> None:
+        """Hand answers over."""
+        for message in messages:
+            await self._answers.send(message)
+
+    async def aclose(self) -> None:
+        """Nothing is held."""
+
+
 async def _lags(home: Path, repeats: int) -> tuple[list[float], float]:
-    resolver = Resolver(SessionSources([DshStore(home)]), Settings(), threads=WorkerThreads(), spills=None)
-    params = PrepareParams("new", "go on", references=[{"sessionId": "large"}])
+    # As `serve` does it.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    service = Service([DshStore(home)], Settings())
+    asking, questions = anyio.create_memory_object_stream[bytes]()
+    answers, answered = anyio.create_memory_object_stream[bytes]()
     lags: list[float] = []
     fastest = SECONDS
 
@@ -524,10 +555,13 @@ async def _lags(home: Path, repeats: int) -> tuple[list[float], float]:
             lags.append(time.perf_counter() - began - TICK_SECONDS)
 
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(service.run, service.connection(_InProcess(questions, answers)))
         tasks.start_soon(tick)
-        for _ in range(repeats):
+        for number in range(repeats):
             began = time.perf_counter()
-            await resolver.prepare(params)
+            await asking.send(_reading(number))
+            if b'"result"' not in await answered.receive():
+                raise RuntimeError("the log cannot be read")
             fastest = min(fastest, time.perf_counter() - began)
         tasks.cancel_scope.cancel()
     return lags, fastest

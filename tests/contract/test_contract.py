@@ -494,7 +494,12 @@ async def test_a_header_tells_how_long_a_message_over_the_limit_is(streaming: Ki
 
 @pytest.mark.parametrize(
     "opening",
-    [b"POST /rpc HTTP/1.1\r\nHost: x\r\n\r\n{}", b"\x16\x03\x01\x02\x00\x01\x00", b"Connection: close\r\n\r\n", b"hello\n"],
+    [
+        b"POST /rpc HTTP/1.1\r\nHost: x\r\n\r\n{}",
+        b"\x16\x03\x01\x02\x00\x01\x00",
+        b"Connection: close\r\n\r\n",
+        b"hello\n",
+    ],
 )
 async def test_what_opens_with_neither_a_message_nor_a_header_closes_a_socket_without_an_answer(
     streaming: Kind, tmp_path: Path, opening: bytes
@@ -524,6 +529,23 @@ async def test_requests_in_flight_are_answered_after_the_end_of_the_input(stream
         (answer,) = await peer.until_closed()
     assert (answer["id"], code_of(answer)) == (1, None)
     assert len(spilled(tmp_path)) == 1
+
+
+# FAULT: Connection._drain waits half of exit_grace_seconds for the peer to take its answers, not drain_seconds.
+async def test_answers_reach_a_peer_that_takes_its_time_after_the_end_of_its_input(
+    streaming: Kind, tmp_path: Path
+) -> None:
+    async with serving(streaming, tmp_path, exit_grace_seconds=0.02, spill_directory=None) as world:
+        slow, other = await world.connect(), await world.connect()
+        for number in range(30):
+            await slow.send(prepare(number, f"wide#{number}"))
+        await slow.close_writing()
+        await eventually(lambda: len(world.store.reads) >= 4)
+        # Many times the grace, in which the peer takes nothing.
+        for number in range(200):
+            await other.call(call(number))
+        answers = await slow.until_closed()
+    assert sorted(answer["id"] for answer in answers) == list(range(30))
 
 
 async def test_what_outlasts_the_drain_is_cancelled_and_leaves_no_spill(streaming: Kind, tmp_path: Path) -> None:

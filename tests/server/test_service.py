@@ -1,4 +1,4 @@
-"""The service as a whole: its common limits in process, and its life as a real process with signals and hosts that die."""
+"""The service as a whole: its common limits in process, and its life as a process with signals and hosts that die."""
 
 from __future__ import annotations
 
@@ -99,14 +99,21 @@ async def test_a_stopping_service_accepts_no_new_connections_and_serves_the_old(
         await eventually(lambda: world.store.hangs == 1)
         world.service.stop()
         await anyio.wait_all_tasks_blocked()
-        with pytest.raises(OSError):
+        with pytest.raises(ConnectionRefusedError):
             await world.connect()
         world.store.release()
         assert "result" in await peer.receive()
 
 
 async def test_what_a_client_sends_never_ends_the_service(tmp_path: Path) -> None:
-    nasty = [b"\x00" * 100, b"[" * 100_000, b'{"a":' * 10_000, b"\xff\xfe", b"Content-Length: -1\r\n\r\n", b"Content-Type:\r\n\r\n"]
+    nasty = [
+        b"\x00" * 100,
+        b"[" * 100_000,
+        b'{"a":' * 10_000,
+        b"\xff\xfe",
+        b"Content-Length: -1\r\n\r\n",
+        b"Content-Type:\r\n\r\n",
+    ]
     async with serving("tcp", tmp_path) as world:
         for data in nasty:
             peer = await world.connect_stream()

@@ -158,10 +158,17 @@ class SessionReferenceError(RpcError):
         """Why reading failed, for READ_FAILED."""
         return self.facts.reason
 
-    def at(self, *, input_index: int | None = None, message_index: int | None = None) -> SessionReferenceError:
+    def at(
+        self,
+        *,
+        session_id: str | None = None,
+        input_index: int | None = None,
+        message_index: int | None = None,
+    ) -> SessionReferenceError:
         """The same failure with its place in the request added where it is not yet known."""
         facts = msgspec.structs.replace(
             self.facts,
+            session_id=self.facts.session_id if self.facts.session_id is not None else session_id,
             input_index=self.facts.input_index if self.facts.input_index is not None else input_index,
             message_index=self.facts.message_index if self.facts.message_index is not None else message_index,
         )

@@ -13,8 +13,7 @@ import anyio.to_thread
 from msgspec import UNSET
 
 from sessionref.protocol.errors import SessionReferenceError
-from sessionref.protocol.jsontext import as_array, as_object, join_surrogates
-from sessionref.protocol.mention import ParsedReference
+from sessionref.protocol.jsontext import join_surrogates
 from sessionref.protocol.messages import ContextMessage, SessionReferenceSource, TextBlock
 from sessionref.protocol.methods import (
     AssembledParams,
@@ -30,10 +29,15 @@ from sessionref.protocol.methods import (
 from sessionref.server.budget import ModelCatalogue, RouteMemory, budget_bytes
 from sessionref.server.candidates import check_limit, select_candidates
 from sessionref.server.catalogue.discovery import Discovery
-from sessionref.server.references import check_references, distinct_references, parse_content
+from sessionref.server.references import (
+    ReferringMessage,
+    is_light,
+    normalise_message,
+    normalise_messages,
+)
 from sessionref.server.rendering import OmissionNotice, render_context, render_transcript
 from sessionref.server.settings import Settings
-from sessionref.server.snapshots import ReferringMessage, Snapshot, fit_snapshots
+from sessionref.server.snapshots import Snapshot, fit_snapshots
 from sessionref.server.sources import SessionSources
 from sessionref.server.spill import SpillStore, SpillTransaction, remove_spills
 from sessionref.server.threads import WorkerThreads, check_cancelled
@@ -46,9 +50,6 @@ Key = TypeVar("Key")
 Value = TypeVar("Value")
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
-
-INLINE_CHARACTERS: Final = 65_536
-"""Texts up to this length are parsed on the event loop; that takes a few milliseconds at the very worst."""
 
 COMPUTATIONS: Final = 4
 """Threads that compute at once: they share one interpreter, and have their own places so that hung reads block none."""
@@ -90,7 +91,7 @@ class Resolver:
     def assembled(self, params: AssembledParams) -> None:
         """Remember the route of an agent's last assembled prompt."""
         route = Route(params.provider, params.model, params.context_window)
-        self._routes.remember(params.agent_id, route)
+        self._routes.remember(join_surrogates(params.agent_id), route)
 
     async def candidates(self, params: CandidatesParams) -> list[Candidate]:
         """Sessions that can be mentioned, best first.
@@ -114,18 +115,15 @@ class Resolver:
         Raises SessionReferenceError with any of the codes of contract section 1 but INVALID_CONFIG.
         """
         agent_id = join_surrogates(params.agent_id)
-        if params.references is None:
-            content, parsed = await self._parsed(params.content)
-            references = self._distinct(parsed, agent_id)
-        else:
-            content = params.content
-            references = self._distinct(check_references(params.references), agent_id)
-        message = ReferringMessage(content, references)
+        given = [params.content, params.references]
+        message = await self._normalised(
+            given, normalise_message, params.content, params.references, agent_id, self._settings.max_references
+        )
         contexts, diagnostics, discard = await self._contexts(
             [message], agent_id, params.route, params.preview or False
         )
         result = PrepareResult(
-            content=content, additional_context=contexts[0] or UNSET, diagnostics=diagnostics or UNSET
+            content=message.content, additional_context=contexts[0] or UNSET, diagnostics=diagnostics or UNSET
         )
         return Prepared(result, discard)
 
@@ -135,13 +133,9 @@ class Resolver:
         Raises like `prepare`, with the place of the message.
         """
         agent_id = join_surrogates(params.agent_id)
-        messages: list[ReferringMessage] = []
-        for index, given in enumerate(params.messages):
-            try:
-                content, parsed = await self._parsed(given["content"]) if _is_from_user(given) else (None, [])
-                messages.append(ReferringMessage(content, self._distinct(parsed, agent_id), index))
-            except SessionReferenceError as failure:
-                raise failure.at(message_index=index) from None
+        messages = await self._normalised(
+            params.messages, normalise_messages, params.messages, agent_id, self._settings.max_references
+        )
         contexts, diagnostics, discard = await self._contexts(messages, agent_id, params.route, preview=False)
         answered: list[Any] = []
         for given, message, context in zip(params.messages, messages, contexts, strict=True):
@@ -265,15 +259,11 @@ class Resolver:
     async def _compute(self, function: Callable[[*Arguments], Result], *arguments: *Arguments) -> Result:
         return await anyio.to_thread.run_sync(function, *arguments, limiter=self._computations)
 
-    async def _parsed(self, content: Any) -> tuple[Any, list[ParsedReference]]:
-        if _characters(content) > INLINE_CHARACTERS:
-            return await self._compute(parse_content, content)
-        return parse_content(content)
-
-    def _distinct(
-        self, references: Sequence[ParsedReference | SessionReferenceError], agent_id: str
-    ) -> list[ParsedReference]:
-        return distinct_references(references, agent_id, self._settings.max_references)
+    async def _normalised(
+        self, given: Any, normalise: Callable[[*Arguments], Result], *arguments: *Arguments
+    ) -> Result:
+        """Parse and check on the event loop what takes no time there, and anything larger in a thread."""
+        return normalise(*arguments) if is_light(given) else await self._compute(normalise, *arguments)
 
     async def _all(self, inputs: dict[Key, Value], function: Callable[[Value], Result]) -> dict[Key, Result]:
         """Run a function in a thread for every input, in parallel; the first failure cancels the others."""
@@ -303,19 +293,6 @@ def _placed(failure: SessionReferenceError, messages: Sequence[ReferringMessage]
             if reference.session_id == failure.facts.session_id:
                 return failure.at(input_index=at, message_index=message.index)
     return failure
-
-
-def _is_from_user(message: Any) -> bool:
-    members = as_object(message) or {}
-    source = as_object(members.get("source")) or {}
-    return "content" in members and source.get("kind") == "user"
-
-
-def _characters(content: Any) -> int:
-    if isinstance(content, str):
-        return len(content)
-    blocks = [as_object(block) or {} for block in as_array(content) or []]
-    return sum(len(block["text"]) for block in blocks if isinstance(block.get("text"), str))
 
 
 async def _nothing() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -11,18 +10,11 @@ from msgspec import UNSET
 from sessionref.protocol.errors import budget_exceeded
 from sessionref.protocol.mention import ParsedReference
 from sessionref.protocol.messages import ReferenceRecord
+from sessionref.server.references import ReferringMessage
 from sessionref.server.retention import Retained, RetentionError, retain, snapshot_object
 from sessionref.server.store import Capture, CheckCancelled
 
-__all__ = ("ReferringMessage", "Snapshot", "fit_snapshots")
-
-
-class ReferringMessage(msgspec.Struct, frozen=True):
-    """One message with its distinct references; `index` is its place in `prepareMessages`, None in `prepare`."""
-
-    content: Any
-    references: list[ParsedReference]
-    index: int | None = None
+__all__ = ("Snapshot", "fit_snapshots")
 
 
 class Snapshot(msgspec.Struct, frozen=True):

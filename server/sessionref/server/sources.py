@@ -30,7 +30,7 @@ class SessionSources:
                 return self._capture_from(store, session_id, check)
             except SessionReferenceError as failure:
                 if failure.reason is not ReadFailedReason.NOT_FOUND:
-                    raise
+                    raise failure.at(session_id=session_id) from None
         raise read_failed(ReadFailedReason.NOT_FOUND, session_id)
 
     def _capture_from(self, store: SessionStore, session_id: str, check: CheckCancelled) -> Capture:

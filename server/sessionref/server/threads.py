@@ -6,6 +6,7 @@ its place until its function has really returned (`engineering.md` B.4).
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Callable
@@ -14,7 +15,6 @@ from typing import Final, TypeVar, TypeVarTuple
 
 import anyio
 import anyio.from_thread
-import anyio.lowlevel
 import anyio.to_thread
 
 __all__ = ("WorkerThreads", "check_cancelled")
@@ -67,7 +67,7 @@ class _Place:
 
     def __init__(self, limiter: anyio.CapacityLimiter) -> None:
         self._limiter = limiter
-        self._token = anyio.lowlevel.current_token()
+        self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._started = False
         self._returned = False
@@ -84,9 +84,9 @@ class _Place:
             self._returned = True
             must_release = self._left
         if must_release:
-            # The loop may have ended long ago; then there is no limit left to keep.
+            # The loop may have ended long ago; then there is no limit left to keep. Waiting for it could be for ever.
             with suppress(RuntimeError):
-                anyio.from_thread.run_sync(self._release, token=self._token)
+                self._loop.call_soon_threadsafe(self._release)
 
     def leave_from_loop(self) -> None:
         with self._lock:

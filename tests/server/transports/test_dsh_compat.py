@@ -12,8 +12,7 @@ import anyio
 import httpx
 import pytest
 
-from sessionref.protocol.errors import read_failed
-from sessionref.protocol.errors import ReadFailedReason
+from sessionref.protocol.errors import ReadFailedReason, read_failed
 from sessionref.protocol.jsontext import JsonError
 from sessionref.protocol.methods import CANDIDATES
 from sessionref.server.transports.dsh_compat import BadEnvelope, read_envelope, write_envelope

@@ -54,7 +54,9 @@ async def post(client: httpx.AsyncClient, message: Any = CALL, **headers: str) -
 # Statuses.
 
 
-@pytest.mark.parametrize("content_type", ["application/json", "Application/JSON; charset=utf-8", "application/json ;a=b"])
+@pytest.mark.parametrize(
+    "content_type", ["application/json", "Application/JSON; charset=utf-8", "application/json ;a=b"]
+)
 async def test_a_post_is_answered_as_json(tmp_path: Path, content_type: str) -> None:
     async with web(tmp_path) as (_, client):
         response = await post(client, **{"content-type": content_type})
@@ -120,6 +122,7 @@ async def test_who_has_no_token_is_told_how_to_give_one(tmp_path: Path) -> None:
     [
         ("GET", "/", 404),
         ("POST", "/", 404),
+        # FAULT: Starlette redirects to the path without the slash (its redirect_slashes), with 307.
         ("POST", "/rpc/", 404),
         ("GET", "/nothing", 404),
         ("GET", "/rpc", 405),
@@ -138,7 +141,9 @@ async def test_other_paths_and_methods_are_refused(tmp_path: Path, method: str, 
     assert response.status_code == status
 
 
-@pytest.mark.parametrize("head", ["nonsense\r\n\r\n", "GET /healthz HTTP/1.1\r\n: x\r\n\r\n", "GET /healthz HTTP/1.1\r\n\r\n"])
+@pytest.mark.parametrize(
+    "head", ["nonsense\r\n\r\n", "GET /healthz HTTP/1.1\r\n: x\r\n\r\n", "GET /healthz HTTP/1.1\r\n\r\n"]
+)
 async def test_what_is_no_http_is_a_bad_request(tmp_path: Path, head: str) -> None:
     async with web(tmp_path) as (world, _):
         received = await exchange(world.address, head.encode())
@@ -160,14 +165,18 @@ async def test_a_host_header_is_needed_and_checked_in_every_form_of_request(tmp_
 
 
 async def test_a_body_over_the_limit_is_refused_before_it_is_sent(tmp_path: Path) -> None:
-    head = f"POST /rpc HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST /rpc HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    )
     async with web(tmp_path, max_message_bytes=1024) as (world, _):
         received = await exchange(world.address, f"{head}Content-Length: 1025\r\n\r\n".encode())
     assert received.startswith(b"HTTP/1.1 413 ")
 
 
 async def test_a_chunked_body_over_the_limit_is_refused_while_it_is_sent(tmp_path: Path) -> None:
-    head = f"POST /rpc HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST /rpc HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    )
     chunk = "200\r\n" + "x" * 512 + "\r\n"
     async with web(tmp_path, max_message_bytes=1024) as (world, _):
         whole = await exchange(world.address, f"{head}Transfer-Encoding: chunked\r\n\r\n{3 * chunk}".encode())
@@ -306,7 +315,9 @@ async def test_closing_a_post_cancels_it_and_removes_its_spill(tmp_path: Path) -
 
 
 async def test_a_post_that_is_closed_before_its_body_was_sent_runs_nothing(tmp_path: Path) -> None:
-    head = f"POST /rpc HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    head = (
+        f"POST /rpc HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+    )
     body = json.dumps(prepare(1, "small"))
     async with web(tmp_path) as (world, client):
         with await dial_tcp(world.address) as connected:
@@ -328,8 +339,6 @@ async def test_closing_a_post_whose_queue_is_full_of_a_batch_cancels_all_members
     assert len(world.store.reads) == 2
 
 
-# FAULT: the answer of a POST is flushed for half of exit_grace_seconds only (Connection._drain), so that a client
-# which takes longer for a large one gets a part of it.
 async def test_a_large_answer_reaches_a_client_that_takes_its_time(tmp_path: Path) -> None:
     batch = json.dumps([prepare(number, f"wide#{number}") for number in range(60)])
     request = (
@@ -350,6 +359,25 @@ async def test_a_large_answer_reaches_a_client_that_takes_its_time(tmp_path: Pat
     head, _, body = received.partition(b"\r\n\r\n")
     assert f"content-length: {len(body)}".encode() in head.lower()
     assert len(json.loads(body)) == 60
+
+
+# FAULT: uvicorn takes the one body of an answer into its buffer at once (web_messages.send_json), so that it counts as
+# handed over although the peer has closed the request and never got it.
+async def test_closing_a_post_whose_answer_was_not_taken_removes_its_spills(tmp_path: Path) -> None:
+    async with web(tmp_path) as (world, _):
+        peer = await world.connect_http()
+        batch = json.dumps([prepare(number, f"truncated#{number}") for number in range(40)])
+        request = (
+            f"POST /rpc HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(batch)}\r\n\r\n{batch}"
+        )
+        with await dial_tcp(world.address) as connected:
+            await asyncio.get_running_loop().sock_sendall(connected, request.encode())
+            await eventually(lambda: len(spilled(tmp_path)) == 40)
+            await eventually(lambda: world.gauge("requests_in_flight") == 0)
+        await eventually(lambda: world.gauge("open_connections") == 0)
+        await peer.nothing_more()
+        assert spilled(tmp_path) == []
 
 
 # WebSocket.
