@@ -15,7 +15,7 @@ import struct
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -702,7 +702,7 @@ async def serving(
     origins: Sequence[str] = (),
     dsh_compat: bool = False,
     **settings: Any,
-) -> AsyncIterator[World]:
+) -> AsyncGenerator[World]:
     """A service over one transport. In the end everything is released, and nothing may be left in flight."""
     steered = store or SteeredStore()
     spills = folder / "spills"

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import anyio
-import anyio.abc
 import anyio.lowlevel
 import msgspec
 
@@ -33,6 +32,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from sessionref.protocol.errors import ReadFailedReason, read_failed
+from sessionref.protocol.jsontext import as_array
 from sessionref.server.service import Service
 from transport_doubles import (
     PATIENCE,
@@ -209,7 +209,7 @@ class _Session:
         with self._reading, suppress(Closed):
             while True:
                 message: Any = await self.peer.receive()
-                for answer in message if isinstance(message, list) else [message]:
+                for answer in as_array(message) or [message]:
                     self._take(answer)
                 self._changed.set()
                 self._changed = anyio.Event()

@@ -656,7 +656,7 @@ async def test_a_peer_that_never_reads_stops_being_worked_for_and_others_are_ser
     lasting: Kind, tmp_path: Path
 ) -> None:
     async with serving(lasting, tmp_path, write_high_water_bytes=200_000, spill_directory=None) as world:
-        mute, other = await world.connect(), await world.connect()
+        mute, other, read = await world.connect(), await world.connect(), WIDE_ANSWERS
         async with anyio.create_task_group() as tasks:
 
             async def send_all() -> None:

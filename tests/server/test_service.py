@@ -8,7 +8,7 @@ import re
 import signal
 import stat
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -171,7 +171,7 @@ def command(**options: Any) -> list[str]:
 
 
 @asynccontextmanager
-async def running(**options: Any) -> AsyncIterator[Running]:
+async def running(**options: Any) -> AsyncGenerator[Running]:
     """A server process that has announced itself."""
     async with await anyio.open_process(command(**options)) as process:
         server = Running(process, [])
@@ -190,7 +190,7 @@ async def send(server: Running, message: Any) -> None:
 
 
 @asynccontextmanager
-async def dialled(path: Path, *messages: Any) -> AsyncIterator[anyio.abc.SocketStream]:
+async def dialled(path: Path, *messages: Any) -> AsyncGenerator[anyio.abc.SocketStream]:
     async with await anyio.connect_unix(path) as stream:
         for message in messages:
             await stream.send(json.dumps(message).encode() + b"\n")
@@ -242,8 +242,8 @@ async def test_a_signal_ends_the_server_with_0_after_the_drain_although_a_read_h
 ) -> None:
     path = tmp_path / "socket"
     address = {"unix": str(path), "http": "127.0.0.1:0", "stdio": True}[transport]
+    answers: list[Any] = []
     async with running(drain=0.2, **{transport: address}) as server, anyio.create_task_group() as tasks:
-        answers: list[Any] = []
         if transport == "stdio":
             await send(server, prepare(1, "hung"))
 

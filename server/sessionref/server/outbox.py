@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
+from itertools import islice
 from typing import Any, Final
 
 import anyio
@@ -79,7 +80,7 @@ class Outbox:
         """The messages to send in one piece: whether an answer with something to take back went out must be known."""
         messages = [self._waiting[0]]
         size = len(messages[0].data)
-        for message in list(self._waiting)[1:] if not messages[0].on_lost else ():
+        for message in islice(self._waiting, 1, None) if not messages[0].on_lost else ():
             size += len(message.data)
             if message.on_lost or size > JOINED_BYTES:
                 break

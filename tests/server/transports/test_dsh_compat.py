@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def arguments(**members: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def dsh(folder: Path, **options: Any) -> AsyncIterator[tuple[World, httpx.AsyncClient]]:
+async def dsh(folder: Path, **options: Any) -> AsyncGenerator[tuple[World, httpx.AsyncClient]]:
     async with serving("http", folder, dsh_compat=True, **options) as world:
         base = f"http://127.0.0.1:{world.address}"
         async with httpx.AsyncClient(base_url=base, trust_env=False, timeout=PATIENCE) as client:

@@ -6,7 +6,7 @@ import os
 import socket
 import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from sessionref.server.transports.sockets import loopback_address, tcp_listener,
 
 
 @contextmanager
-def umask(mask: int) -> Iterator[None]:
+def umask(mask: int) -> Generator[None]:
     before = os.umask(mask)
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ CALL: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": "initialize"}
 
 
 @asynccontextmanager
-async def web(folder: Path, **options: Any) -> AsyncIterator[tuple[World, httpx.AsyncClient]]:
+async def web(folder: Path, **options: Any) -> AsyncGenerator[tuple[World, httpx.AsyncClient]]:
     """A service over HTTP for pages of one origin, and a client with neither proxy nor token."""
     async with serving("http", folder, origins=[ORIGIN], **options) as world:
         base = f"http://127.0.0.1:{world.address}"

@@ -207,17 +207,17 @@ class Fold:
                 pass
 
     def _show(self, event: SurfaceEvent) -> None:
-        kind: NodeKind = "message"
         if isinstance(event, ToolResult):
-            kind = "tool-result"
-            for call in event.call_ids():
+            node = SurfaceNode(event.seq, "tool-result")
+            for call in event.call_ids() if self._pending else ():
                 if isinstance(call, str):
                     self._pending.pop(call, None)
         elif isinstance(event, SystemMessage):
-            kind = "system"
-        elif isinstance(event, AssistantMessage) and self._step_open:
-            self._announce(event)
-        node = SurfaceNode(event.seq, kind, project(event, self.version))
+            node = SurfaceNode(event.seq, "system")
+        else:
+            node = SurfaceNode(event.seq, "message", project(event, self.version))
+            if isinstance(event, AssistantMessage) and self._step_open:
+                self._announce(event)
         if event.surface_op == "append":
             self._surface.append(node)
         else:

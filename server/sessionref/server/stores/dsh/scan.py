@@ -23,7 +23,8 @@ class LogScan:
 
     def feed(self, block: bytes) -> None:
         """Take a block of complete lines. Raises Unreadable: corrupt, too-large."""
-        decode, fold = self._decoder.decode, self._fold.feed
+        is_flat = not self._decoder.may_be_deep(block)
+        decode, fold = self._decoder.decode_flat if is_flat else self._decoder.decode, self._fold.feed
         lines = block.split(b"\n")
         lines.pop()
         for line in lines:
