@@ -92,8 +92,7 @@ _WIDE_BYTES: Final = 60_000
 async def eventually(condition: Callable[[], bool]) -> None:
     """Wait until something outside the event loop has come about."""
     with anyio.fail_after(PATIENCE):
-        while not condition():
-            # Threads, processes and files tell nobody when they change.
+        while not condition():  # noqa: ASYNC110 - threads, processes and files tell nobody when they change
             await anyio.sleep(0.005)
 
 
@@ -750,6 +749,9 @@ def _main(options: dict[str, Any]) -> int:
         tcp=options.get("tcp"),
         http=options.get("http"),
         exit_with_stdin=options.get("exit_with_stdin", False),
+        token_file=Path(options["token_file"]) if "token_file" in options else None,
+        origins=options.get("origins", ()),
+        dsh_compat=options.get("dsh_compat", False),
         log_level=options.get("log_level", "warning"),
     )
     spills = Path(options["spills"]) if "spills" in options else None

@@ -420,7 +420,6 @@ async def test_a_message_over_the_limit_that_drips_in_is_answered_once(lasting: 
     assert (answer["id"], code_of(answer)) == (None, -32600)
 
 
-# FAULT: FrameDecoder._read_line answers a line of any length and goes on when its newline comes in the same read.
 async def test_a_message_over_four_times_the_limit_closes_the_connection(lasting: Kind, tmp_path: Path) -> None:
     async with serving(lasting, tmp_path, max_message_bytes=1024) as world:
         peer = await world.connect()

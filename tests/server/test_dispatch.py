@@ -118,7 +118,7 @@ async def test_params_null_are_none_at_all(params: Any) -> None:
         ({"agentId": "a", "query": 7}, "query"),
         ({"agentId": "a", "includeSubagents": 1}, "includeSubagents"),
         (["a", 7], "query"),
-        (["a", "", None, None, None, None], "5"),
+        (["a", "", None, None, None, 1], "5"),
         ({"control": 1, "agentId": "a"}, "control"),
         ({"self": 1, "agentId": "a"}, "self"),
         ({"kind": 1, "agentId": "a"}, "kind"),

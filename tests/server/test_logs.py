@@ -128,26 +128,6 @@ def test_the_end_does_not_wait_for_a_standard_error_that_nobody_reads() -> None:
         thread.join()
 
 
-def test_the_writer_of_the_log_does_not_hold_up_the_end_of_the_process() -> None:
-    # FAULT: `logging.shutdown`, which runs at the end of every process, waits for the lock of each handler that it
-    # knows. The writing thread holds the one of `writer` while it waits for standard error: the process never ends.
-    with standard_error_that_nobody_reads() as pipe:
-        with logging_to_standard_error():
-            logger.warning("nobody reads this")
-            assert pipe.reached.wait(PATIENCE)
-        ended = threading.Event()
-
-        def end() -> None:
-            logging.shutdown()
-            ended.set()
-
-        thread = threading.Thread(target=end, daemon=True)
-        thread.start()
-        has_ended = ended.wait(1)
-    thread.join(PATIENCE)
-    assert has_ended
-
-
 def test_the_writing_thread_ends_with_the_log() -> None:
     # FAULT: the listener is never stopped; its thread waits for records for ever (one more for every use).
     before = set(threading.enumerate())

@@ -507,7 +507,8 @@ def test_a_log_that_nobody_reads_blocks_no_answer(environment: dict[str, str]) -
 
 
 def test_a_log_that_nobody_reads_does_not_keep_the_process(environment: dict[str, str]) -> None:
-    # FAULT: `logging.shutdown` waits for the handler's lock that the writing thread holds (see test_logs.py).
+    # FAULT: `logging.shutdown`, which runs at the end of every process, waits for the lock of each handler; the thread
+    # that writes the log holds it while it waits for standard error. The watchdog is stopped by then.
     logs = "for number in range(2000): logging.getLogger('sessionref').warning('x' * 200)"
     with serving(launcher(logs), environment, stderr=subprocess.PIPE) as server:
         assert server.ask(PREPARE)["result"]["content"] == "text"

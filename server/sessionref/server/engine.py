@@ -272,10 +272,13 @@ class Connection:
     async def _run(self, entry: _InFlight, call: Deferred) -> None:
         with entry.scope:
             async with self._running:
+                discard: OnLost | None = None
                 try:
                     result, discard = unwrap(await call.run())
                     data = encode_result(entry.identity, result)
                 except Exception as error:
+                    if discard is not None:
+                        await discard()
                     failure = failure_of(error)
                     self._answer(entry, encode_error(entry.identity, failure), failure)
                     return

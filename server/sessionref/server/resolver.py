@@ -149,8 +149,8 @@ class Resolver:
         session_ids = {reference.session_id: None for message in messages for reference in message.references}
         if not session_ids:
             return [None] * len(messages), [], _nothing
-        budget = await self._budget(agent_id, route)
         try:
+            budget = await self._budget(agent_id, route)
             captures = await self._all(
                 {session_id: session_id for session_id in session_ids},
                 lambda session_id: self._sources.capture(session_id, check_cancelled),
@@ -230,6 +230,9 @@ class Resolver:
         transcript = render_transcript(row.capture, row.reference.label, check_cancelled)
         try:
             saved = self._spills.save(agent_id, number, transcript, transaction)
+        except InterruptedError:
+            # The request is over: nobody will be told.
+            return {"status": "unavailable", "reason": "save-failed"}
         except OSError as error:
             logger.warning("a snapshot could not be saved: %s", error.strerror or type(error).__name__)
             return {"status": "unavailable", "reason": "save-failed"}
@@ -287,12 +290,16 @@ class Resolver:
 
 
 def _placed(failure: SessionReferenceError, messages: Sequence[ReferringMessage]) -> SessionReferenceError:
-    """The failure of a source, with the place of its first mention."""
-    for message in messages:
-        for at, reference in enumerate(message.references):
-            if reference.session_id == failure.facts.session_id:
-                return failure.at(input_index=at, message_index=message.index)
-    return failure
+    """The failure of a source with the place of its first mention, or of the budget with the first that needs one."""
+    places = [
+        (message.index, at, reference.session_id)
+        for message in messages
+        for at, reference in enumerate(message.references)
+    ]
+    for message_index, at, session_id in places:
+        if session_id == failure.facts.session_id:
+            return failure.at(input_index=at, message_index=message_index)
+    return failure.at(message_index=places[0][0])
 
 
 async def _nothing() -> None:

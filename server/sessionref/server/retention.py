@@ -125,6 +125,11 @@ def _shorten(texts: list[_Text], room: int, check: CheckCancelled) -> list[tuple
     # except that a length too short for its notice leaves a text empty.
     low = _even_share([text.length for text in texts], room)
     high = max(low + _NOTICE_SLACK, _SHORTEST_NOTICE_BYTES + _NOTICE_SLACK)
+    if any(text.shrinks for text in texts):
+        # Lone surrogates are shorter once a text is cut, so that cutting may leave much unused.
+        high = max(high, min(room, max(text.length for text in texts)))
+    for text in texts:
+        text.reach = high
     while low < high:
         middle = (low + high + 1) // 2
         if total(middle) <= room:
@@ -153,9 +158,16 @@ class _Text:
         self._text = text
         self.length = length
         """Serialised bytes of the whole text."""
+        self.reach = 0
+        """The largest length that the text will be cut to."""
         self._raw: bytes | None = None
         self._head = _Marks(b"", 0)
         self._tail = _Marks(b"", 0)
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether the text would be shorter as UTF-8: it holds lone surrogates, which are escapes otherwise."""
+        return not self._text.isascii() and replace_surrogates(self._text) is not self._text
 
     def whole(self) -> tuple[str, int]:
         """The text as it is, nothing omitted."""
@@ -163,13 +175,13 @@ class _Text:
 
     def cut_length(self, length: int) -> int:
         """Serialised bytes of the text cut to at most `length`."""
-        raw = self._measured(length)
+        raw = self._measured()
         kept = self._kept(raw, length)
         return 0 if kept is None else self._size(raw, kept)
 
     def cut(self, length: int) -> tuple[str, int]:
         """The text cut to at most `length` serialised bytes, and its UTF-8 bytes that are not shown."""
-        raw = self._measured(length)
+        raw = self._measured()
         kept = self._kept(raw, length)
         if kept is None:
             return "", len(raw)
@@ -177,11 +189,11 @@ class _Text:
         omitted = tail - head
         return f"{raw[:head].decode()}{raw[tail:].decode()}{_notice(omitted)}", omitted
 
-    def _measured(self, length: int) -> bytes:
+    def _measured(self) -> bytes:
         if self._raw is None:
             self._raw = replace_surrogates(self._text).encode()
             # A serialised byte holds at most one byte of text, so nothing beyond these ends can ever be shown.
-            reach = min(len(self._raw), length + _SHORTEST_NOTICE_BYTES + _NOTICE_SLACK)
+            reach = min(len(self._raw), self.reach)
             self._head = _Marks(self._raw[:reach], reach)
             self._tail = _Marks(self._raw[len(self._raw) - reach :][::-1], reach)
         return self._raw

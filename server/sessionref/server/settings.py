@@ -67,6 +67,9 @@ class SettingSpecification(msgspec.Struct, frozen=True):
     convert: Callable[[Any], Any]
     """Returns the value, or raises ValueError."""
 
+    is_number: bool = True
+    """Whether a text of the environment or the command line has to be read as a number first."""
+
     @property
     def field(self) -> str:
         """The key in snake case: the field of Settings."""
@@ -106,10 +109,11 @@ def load_settings(
     origins = dict.fromkeys(SETTINGS, "default")
     warnings: list[str] = []
 
-    def take(key: str, given: Any, origin: str) -> None:
+    def take(key: str, given: Any, origin: str, *, is_text: bool = True) -> None:
         specification = SETTINGS[key]
         try:
-            values[specification.field] = specification.convert(given)
+            value = _number_in(given) if is_text and specification.is_number else given
+            values[specification.field] = specification.convert(value)
         except ValueError:
             raise invalid_config(key, specification.rule, origin) from None
         origins[key] = origin
@@ -118,7 +122,7 @@ def load_settings(
         for key, given in _read_config(config).items():
             if key not in SETTINGS:
                 raise invalid_config(_shown(key), "removed: no such setting" + _suggestion(key), "file")
-            take(key, given, "file")
+            take(key, given, "file", is_text=False)
     variables = {specification.variable: key for key, specification in SETTINGS.items()}
     for variable, given in sorted(environment.items()):
         if variable in variables:
@@ -156,13 +160,18 @@ def _read_config(config: Path) -> dict[str, Any]:
         raise invalid_config("the configuration file", "a readable TOML file", "command line option --config") from None
 
 
+def _number_in(text: str) -> float | int:
+    """The number that a text of the environment or the command line is. Raises ValueError."""
+    text = text.strip()
+    if not _NUMBER.fullmatch(text):
+        raise ValueError(text)
+    return int(text) if text.lstrip("+-").isdigit() else float(text)
+
+
 def _number(given: Any) -> float | int:
-    if isinstance(given, str):
-        text = given.strip()
-        if not _NUMBER.fullmatch(text):
-            raise ValueError(given)
-        given = int(text) if text.lstrip("+-").isdigit() else float(text)
-    if isinstance(given, bool) or not isinstance(given, int | float) or not math.isfinite(given):
+    if isinstance(given, bool) or not isinstance(given, int | float):
+        raise ValueError(given)
+    if isinstance(given, float) and not math.isfinite(given):
         raise ValueError(given)
     return given
 
@@ -186,10 +195,10 @@ def _fraction(given: Any) -> float:
 
 def _seconds(*, zero: bool) -> Callable[[Any], float]:
     def convert(given: Any) -> float:
-        number = float(_number(given))
-        if number < 0 or (number == 0 and not zero):
+        number = _number(given)
+        if not 0 <= number <= MAX_SAFE_INTEGER or (number == 0 and not zero):
             raise ValueError(given)
-        return number
+        return float(number)
 
     return convert
 
@@ -222,10 +231,10 @@ SETTINGS: Final[dict[str, SettingSpecification]] = {
         SettingSpecification("candidateLimit", "an integer of at least 1", _integer(1)),
         SettingSpecification("maxReferenceBytes", "an integer of at least 1", _integer(1)),
         SettingSpecification("referenceContextFraction", "a number from 0 to 1", _fraction),
-        SettingSpecification("modelCatalogue", "the path of a TOML file", _path),
-        SettingSpecification("spillDirectory", "a path, or off", _path_or_off),
+        SettingSpecification("modelCatalogue", "the path of a TOML file", _path, is_number=False),
+        SettingSpecification("spillDirectory", "a path, or off", _path_or_off, is_number=False),
         SettingSpecification("cleanupPeriodDays", "an integer of at least 0", _integer(0)),
-        SettingSpecification("catalog", "a path, or off", _path_or_off),
+        SettingSpecification("catalog", "a path, or off", _path_or_off, is_number=False),
         SettingSpecification("catalogMaxBytes", "an integer of at least 0", _integer(0)),
         SettingSpecification("candidatesWaitMs", "an integer of at least 0", _integer(0)),
         SettingSpecification("maxMessageBytes", "an integer of at least 1024", _integer(1024)),

@@ -63,6 +63,11 @@ class SpillTransaction:
                 self._paths.append(path)
             return not self._over
 
+    def withdraw(self, path: Path) -> None:
+        """Take an announcement back: the file was not created."""
+        with self._lock, suppress(ValueError):
+            self._paths.remove(path)
+
     def confirm(self, path: Path) -> bool:
         """Ask, once the file is whole, whether it may stay; if not it has been removed."""
         with self._lock:
@@ -111,6 +116,11 @@ class LocalSpillStore:
                 raise InterruptedError
             try:
                 descriptor = os.open(name, _CREATE, 0o600, dir_fd=parent)
+            except BaseException:
+                # Whatever stands under that name is not ours to remove.
+                transaction.withdraw(path)
+                raise
+            try:
                 with open(descriptor, "wb") as file:
                     size = sum(file.write(piece) for piece in content)
             except BaseException:

@@ -54,8 +54,7 @@ class Discovery:
         self._reading_titles = anyio.Lock()
         self._asked = anyio.Event()
         self._logged: set[tuple[str, str, str]] = set()
-        self._merged_lists: list[Sequence[ListedSession]] = []
-        self._merged: list[ListedSession] = []
+        self._merged: tuple[list[Sequence[ListedSession]], list[ListedSession]] = [], []
 
     async def candidates(self, select: Select) -> list[Candidate]:
         """Candidates that a function selects from all sessions.
@@ -115,9 +114,12 @@ class Discovery:
             self._log_unlisted(index)
             return index.rows()
         lists = [self._rows_of(store) for store in self._stores]
-        if len(lists) != len(self._merged_lists) or any(map(is_not, lists, self._merged_lists)):
-            self._merged_lists, self._merged = lists, self._merge(lists)
-        return self._merged
+        known, merged = self._merged
+        if len(lists) != len(known) or any(map(is_not, lists, known)):
+            merged = self._merge(lists)
+            # In one assignment: other threads are here, too.
+            self._merged = lists, merged
+        return merged
 
     def _merge(self, lists: Sequence[Sequence[ListedSession]]) -> list[ListedSession]:
         listed: dict[str, ListedSession] = {}

@@ -10,12 +10,12 @@ import hmac
 import os
 import re
 import secrets
-import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from sessionref.protocol.errors import invalid_config
+from sessionref.server.files import open_plain_file
 
 __all__ = ("SUBPROTOCOL", "TOKEN_SUBPROTOCOL_PREFIX", "WebAccess", "read_token")
 
@@ -26,7 +26,8 @@ TOKEN_SUBPROTOCOL_PREFIX: Final = "sessionref.token."
 MAX_TOKEN_BYTES: Final = 4096
 """A token is a line; what is longer is some other file."""
 
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
+# What a browser can offer as a WebSocket subprotocol (RFC 9110, token), and not all of that.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+-]{16,512}")
 _LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
@@ -67,14 +68,13 @@ def read_token(path: Path | None) -> str:
         return secrets.token_urlsafe(32)
     option = "--token-file"
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0))
-        with open(descriptor, encoding="ascii") as file:
+        with open_plain_file(path) as file:
             found = os.fstat(file.fileno())
-            if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077 or found.st_uid not in (0, os.getuid()):
+            if found.st_mode & 0o077 or found.st_uid not in (0, os.getuid()):
                 raise invalid_config("the token file", "a plain file that only this user can read", option)
-            token = file.read(MAX_TOKEN_BYTES).strip()
+            token = file.read(MAX_TOKEN_BYTES).decode("ascii").strip()
     except (OSError, ValueError):
         raise invalid_config("the token file", "a readable file of ASCII text", option) from None
     if not _TOKEN.fullmatch(token):
-        raise invalid_config("the token", "16 to 512 characters of A-Z a-z 0-9 . _ ~ + / = -", option)
+        raise invalid_config("the token", "16 to 512 characters of A-Z a-z 0-9 . _ ~ + -", option)
     return token
