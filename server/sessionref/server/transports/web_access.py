@@ -26,8 +26,7 @@ TOKEN_SUBPROTOCOL_PREFIX: Final = "sessionref.token."
 MAX_TOKEN_BYTES: Final = 4096
 """A token is a line; what is longer is some other file."""
 
-# What a browser can offer as a WebSocket subprotocol (RFC 9110, token), and not all of that.
-_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+-]{16,512}")
+_TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
 _LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
@@ -76,5 +75,5 @@ def read_token(path: Path | None) -> str:
     except (OSError, ValueError):
         raise invalid_config("the token file", "a readable file of ASCII text", option) from None
     if not _TOKEN.fullmatch(token):
-        raise invalid_config("the token", "16 to 512 characters of A-Z a-z 0-9 . _ ~ + -", option)
+        raise invalid_config("the token", "16 to 512 characters of A-Z a-z 0-9 . _ ~ + / = -", option)
     return token
