@@ -822,8 +822,6 @@ async def test_a_result_that_json_cannot_hold_is_an_incident(caplog: pytest.LogC
 
 
 async def test_a_result_that_json_cannot_hold_takes_back_what_it_had_spilled() -> None:
-    # FAULT: `_run` answers -32603 when `encode_result` fails, but never awaits the result's `discard`:
-    # "what a cancelled or failed request had spilled is removed again".
     call = Spilling([object()], released=True)
     async with connected(ScriptedResolver(odd=call)) as peer:
         peer.ask(1, "odd")

@@ -326,6 +326,7 @@ class Connection:
         if self._end in (ConnectionEnd.END_OF_INPUT, ConnectionEnd.STOPPED, ConnectionEnd.UNREADABLE):
             with self._draining, anyio.move_on_after(self._limits.drain_seconds):
                 await self._until_idle()
+                await self._outbox.flushed()
         for entry in list(self._in_flight.values()):
             self._cancel(entry, cancelled(by_server=True))
         if self._end is not ConnectionEnd.BROKEN:
