@@ -132,6 +132,9 @@ class WebSocketChannel(Channel):
             del self._buffer[: start + length]
             if opcode == 1:
                 return message
+            if opcode == 9:
+                # A peer that answers no ping is taken for dead after some seconds.
+                self._write(b"\x8a" + bytes([0x80 | length]) + b"\0\0\0\0" + message)
         return None
 
 

@@ -284,7 +284,7 @@ def bind_params(kind: type[ParamsType], positional: tuple[Any, ...], named: dict
     if len(positional) > len(fields):
         raise invalid_params(f"at most {len(fields)} params are taken, {len(positional)} were given")
     given = dict(zip(fields, positional, strict=False)) | named
-    for name in given:
+    for name in given if kind.__struct_config__.forbid_unknown_fields else ():
         if name not in fields:
             raise invalid_params(f"unknown param {_shown(name)}")
     present = {name: value for name, value in given.items() if value is not None}

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from sessionref.protocol.errors import ErrorCode, SessionReferenceError
 from sessionref.protocol.version import VERSION
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return show_config(settings, as_json=options.json)
         if options.command == "serve":
-            return _serve(options, settings)
+            _serve(options, settings)
         return _look_after(options, settings)
     except SessionReferenceError as failure:
         print(f"sessionref: {failure.code}: {failure.message}", file=sys.stderr)
@@ -46,12 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _serve(options: argparse.Namespace, settings: LoadedSettings) -> int:
+def _serve(options: argparse.Namespace, settings: LoadedSettings) -> NoReturn:
     from sessionref.server.serve import ServeOptions, serve
     from sessionref.server.stores.registry import open_stores
 
-    for warning in settings.warnings:
-        print(f"sessionref: warning: {warning}", file=sys.stderr)
     listening = ServeOptions(
         stdio=options.stdio,
         unix=options.unix,
@@ -62,8 +60,9 @@ def _serve(options: argparse.Namespace, settings: LoadedSettings) -> int:
         origins=options.origin,
         dsh_compat=options.dsh_compat,
         log_level=options.log_level,
+        warnings=settings.warnings,
     )
-    return serve(open_stores(options.store, os.environ), settings.settings, listening)
+    serve(open_stores(options.store, os.environ), settings.settings, listening)
 
 
 def _look_after(options: argparse.Namespace, settings: LoadedSettings) -> int:

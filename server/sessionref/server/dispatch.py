@@ -110,9 +110,18 @@ class Dispatcher:
         raise _refusal(error.code, error.message, error.data)
 
     def notify(self, control: ConnectionControl, notification: Notification) -> None:
-        """Call a notification's method; what is wrong with it is logged and, as JSON-RPC has it, not answered."""
-        if control.can_exit or notification.method not in _LIFECYCLE:
-            self._dispatch(control, {"method": notification.method, "params": _given(notification.params)})
+        """Call a notification's method; what is wrong with it is logged and, as JSON-RPC has it, not answered.
+
+        A request without an id is not run: nobody could be told what came of it.
+        """
+        specification = m.METHODS.get(notification.method)
+        if specification is None or not specification.is_notification:
+            logger.info("notification ignored: it is of no notification method")
+        elif control.can_exit or notification.method not in _LIFECYCLE:
+            message = {"method": notification.method, "params": _given(notification.params), "id": 0}
+            error = getattr(self._dispatch(control, message), "_error", None)
+            if error is not None:
+                logger.info("notification ignored: method=%s code=%d", notification.method, error.code)
 
     def _dispatch(self, control: ConnectionControl, message: dict[str, Any]) -> Any:
         # Decoded and checked already, by our envelope: both steps of the library are given nothing to do.

@@ -38,13 +38,16 @@ from sessionref.protocol.errors import (
 from sessionref.protocol.framing import Broken, FrameEvent, Garbage, Message, TooLong
 from sessionref.protocol.limits import Limits
 from sessionref.server.dispatch import CallOutcome, Deferred, Dispatcher, failure_of, unwrap
-from sessionref.server.outbox import OnLost, Outbox, OutgoingMessage
+from sessionref.server.outbox import OnLost, Outbox, OutgoingMessage, take_back
 from sessionref.server.transport import Transport, TransportBroken
 
 __all__ = ("Connection", "ConnectionEnd", "RequestObserver")
 
 logger = logging.getLogger(__name__)
 
+
+LOOK_SECONDS: Final = 0.25
+"""How often to look whether a peer that takes no answers is still there: nothing is read from it meanwhile."""
 
 ACCEPTED_AT_ONCE: Final = 16
 """Messages taken from one read before others get their turn on the event loop."""
@@ -82,6 +85,9 @@ class _Answers:
 
     def fill(self, place: int, data: bytes, on_lost: OnLost | None = None) -> OnLost | None:
         """Fill a place, or fill it anew while the others are missing; returns what the old answer must take back."""
+        if self._missing == 0:
+            # It is on its way, and nothing can change it any more.
+            return None
         before, self._on_lost[place] = self._on_lost[place], on_lost
         self._missing -= self._data[place] is None
         self._data[place] = data
@@ -92,6 +98,10 @@ class _Answers:
             for sent in self.on_sent:
                 sent()
         return before
+
+    def has(self, place: int) -> bool:
+        """Whether a place is filled."""
+        return self._data[place] is not None
 
 
 class _InFlight:
@@ -133,6 +143,7 @@ class Connection:
         self._idle = anyio.Event()
         self._end = ConnectionEnd.END_OF_INPUT
         self._tasks: anyio.abc.TaskGroup
+        self._is_broken = False
         self.is_shutting_down = False
         self.can_exit = can_exit
         """Whether `shutdown` and `exit` mean something here; over HTTP they do not."""
@@ -156,6 +167,7 @@ class Connection:
         finally:
             with anyio.move_on_after(self._limits.exit_grace_seconds, shield=True):
                 await self._outbox.lose()
+            with anyio.move_on_after(self._limits.exit_grace_seconds, shield=True):
                 await self._transport.aclose()
         return self._end
 
@@ -165,8 +177,8 @@ class Connection:
 
     def disconnect(self) -> None:
         """End the connection at once, its peer being gone: everything is cancelled, nothing more is sent."""
-        self._end = ConnectionEnd.BROKEN
-        self._reading.cancel()
+        self._finish_reading(ConnectionEnd.BROKEN)
+        self._is_broken = True
         self._draining.cancel()
 
     def abort(self) -> None:
@@ -197,7 +209,8 @@ class Connection:
         accepted = 0
         try:
             while not self._reading.cancel_called:
-                await self._outbox.room()
+                if not await self._has_room():
+                    return
                 event = await self._transport.receive()
                 if event is None:
                     return
@@ -207,6 +220,15 @@ class Connection:
                     await anyio.lowlevel.checkpoint()
         except TransportBroken:
             self.disconnect()
+
+    async def _has_room(self) -> bool:
+        """Wait while the peer does not take its answers; false if its input has ended meanwhile."""
+        while not self._outbox.has_room:
+            with anyio.move_on_after(LOOK_SECONDS):
+                await self._outbox.room()
+            if not self._outbox.has_room and self._transport.has_ended():
+                return False
+        return True
 
     def _accept(self, event: FrameEvent) -> None:
         match event:
@@ -278,12 +300,12 @@ class Connection:
                     data = encode_result(entry.identity, result)
                 except Exception as error:
                     if discard is not None:
-                        await discard()
+                        await take_back(discard)
                     failure = failure_of(error)
                     self._answer(entry, encode_error(entry.identity, failure), failure)
                     return
             if not self._answer(entry, data, on_lost=discard) and discard is not None:
-                await discard()
+                await take_back(discard)
         if entry.scope.cancelled_caught and not entry.is_cancelled:
             self._cancel(entry, cancelled(by_server=True))
 
@@ -302,11 +324,11 @@ class Connection:
             return
         entry.is_cancelled = True
         data = encode_error(entry.identity, failure)
-        take_back = entry.answers.fill(entry.place, data)
+        replaced = entry.answers.fill(entry.place, data)
         self._observe(entry.method, failure, entry.received, data)
         entry.scope.cancel()
-        if take_back is not None:
-            self._tasks.start_soon(take_back)
+        if replaced is not None:
+            self._tasks.start_soon(take_back, replaced)
 
     def _observe(self, method: str, failure: RpcError | None, received: float, data: bytes) -> None:
         if self._observer is not None:
@@ -328,8 +350,10 @@ class Connection:
                 await self._until_idle()
                 await self._outbox.flushed()
         for entry in list(self._in_flight.values()):
-            self._cancel(entry, cancelled(by_server=True))
-        if self._end is not ConnectionEnd.BROKEN:
+            # A member of a batch that has its result keeps it: only the others are late.
+            if not entry.answers.has(entry.place):
+                self._cancel(entry, cancelled(by_server=True))
+        if not self._is_broken:
             with anyio.move_on_after(self._limits.exit_grace_seconds / 2):
                 await self._outbox.flushed()
 

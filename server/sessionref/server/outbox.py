@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from itertools import islice
@@ -12,7 +13,9 @@ import msgspec
 
 from sessionref.server.transport import Transport
 
-__all__ = ("Outbox", "OutgoingMessage")
+__all__ = ("Outbox", "OutgoingMessage", "take_back")
+
+logger = logging.getLogger(__name__)
 
 JOINED_BYTES: Final = 262_144
 """Answers that are ready together are written together up to about this size; more would only delay the first."""
@@ -25,6 +28,14 @@ class OutgoingMessage(msgspec.Struct, frozen=True):
 
     data: bytes
     on_lost: Sequence[OnLost] = ()
+
+
+async def take_back(on_lost: OnLost) -> None:
+    """Take one answer back; what goes wrong with that is logged, and keeps nobody from the next."""
+    try:
+        await on_lost()
+    except Exception:
+        logger.exception("an answer that was lost could not be taken back")
 
 
 class Outbox:
@@ -44,9 +55,14 @@ class Outbox:
         self._bytes += len(message.data)
         self._arrived.set()
 
+    @property
+    def has_room(self) -> bool:
+        """Whether no more bytes wait than the high-water mark."""
+        return self._bytes <= self._high_water_bytes
+
     async def room(self) -> None:
         """Wait until fewer bytes wait than the high-water mark."""
-        while self._bytes > self._high_water_bytes:
+        while not self.has_room:
             await self._taken.wait()
 
     async def flushed(self) -> None:
@@ -74,7 +90,7 @@ class Outbox:
         self._taken.set()
         for message in messages:
             for on_lost in message.on_lost:
-                await on_lost()
+                await take_back(on_lost)
 
     def _next(self) -> list[OutgoingMessage]:
         """The messages to send in one piece: whether an answer with something to take back went out must be known."""

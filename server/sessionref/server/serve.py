@@ -11,16 +11,17 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import msgspec
 
+from sessionref.protocol.errors import invalid_config
 from sessionref.protocol.limits import Limits
 from sessionref.server.engine import ConnectionEnd
-from sessionref.server.logs import logging_to_standard_error
+from sessionref.server.logs import announce, logging_to_standard_error
 from sessionref.server.service import Service, logger
 from sessionref.server.settings import Settings
 from sessionref.server.store import SessionStore
@@ -48,6 +49,8 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     origins: Sequence[str] = ()
     dsh_compat: bool = False
     log_level: str = "warning"
+    warnings: Sequence[str] = ()
+    """What a person should be told at the start."""
 
     @property
     def speaks_stdio(self) -> bool:
@@ -55,17 +58,21 @@ class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
         return self.stdio or not (self.unix or self.tcp or self.http)
 
 
-def serve(stores: Sequence[SessionStore], settings: Settings, options: ServeOptions) -> int:
-    """Serve until the end of standard input, a signal or `exit`. Returns the exit code.
+def serve(stores: Sequence[SessionStore], settings: Settings, options: ServeOptions) -> NoReturn:
+    """Serve until the end of standard input, a signal or `exit`, and end the process.
 
     Raises SessionReferenceError INVALID_CONFIG for what cannot be listened on.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
+    _open_standard_error()
     with logging_to_standard_error(options.log_level), ExitStack() as resources:
-        watchdog = _Watchdog(settings.limits)
-        resources.callback(watchdog.stop)
-        server = _Server(stores, settings, options, watchdog, resources)
-        return anyio.run(server.run)
+        for warning in options.warnings:
+            logger.warning("%s", warning)
+        server = _Server(stores, settings, options, _Watchdog(settings.limits), resources)
+        exit_code = anyio.run(server.run)
+    # An ordinary end would wait for every thread, and for every lock that one holds: a read that hangs, a log that
+    # nobody takes. Everything that must be put in order has been.
+    os._exit(exit_code)
 
 
 class _Server:
@@ -137,14 +144,20 @@ class _Server:
                 self._http = listener, token
                 self._addresses.append(_web_address(listener, None if options.token_file else token))
         if options.speaks_stdio:
-            self._standard_streams = resources.enter_context(claimed_standard_streams())
+            try:
+                self._standard_streams = resources.enter_context(claimed_standard_streams())
+            except OSError:
+                raise invalid_config("standard input and output", "open", "the process") from None
             self._addresses.insert(0, {"transport": "stdio"})
 
     def _announce(self) -> None:
         """Print the addresses, where they cannot get into the protocol."""
-        stream = sys.stderr if self._options.speaks_stdio else sys.stdout
-        stream.write(json.dumps({"listening": self._addresses}) + "\n")
-        stream.flush()
+        line = json.dumps({"listening": self._addresses})
+        if self._options.speaks_stdio:
+            announce(line)
+        else:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
 
     async def _serve_standard_streams(self, service: Service, reading: int, writing: int) -> None:
         limits = self._settings.limits
@@ -172,6 +185,18 @@ def _web_address(listener: socket.socket, token: str | None) -> dict[str, Any]:
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{port}/" + ("" if token is None else f"#token={token}")
     return {"transport": "http", "host": host, "port": port, "url": url}
+
+
+def _open_standard_error() -> None:
+    """Give a process that was started without standard error an empty one, so that nothing else gets its number."""
+    try:
+        os.fstat(2)
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        if null != 2:
+            os.dup2(null, 2)
+            os.close(null)
+        sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
 
 
 def _exit_code(end: ConnectionEnd) -> int:
@@ -235,16 +260,10 @@ class _Watchdog:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._timer: threading.Timer | None = None
 
     def start(self, exit_code: int) -> None:
         """Begin to count: the drain, and most of the grace after it."""
         seconds = self._limits.drain_seconds + 0.9 * self._limits.exit_grace_seconds
-        self._timer = threading.Timer(seconds, os._exit, [exit_code])
-        self._timer.daemon = True
-        self._timer.start()
-
-    def stop(self) -> None:
-        """The process ends by itself."""
-        if self._timer is not None:
-            self._timer.cancel()
+        timer = threading.Timer(seconds, os._exit, [exit_code])
+        timer.daemon = True
+        timer.start()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import select
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from sessionref.protocol.framing import FrameDecoder, FrameEvent, encode_frame
 from sessionref.protocol.limits import Limits
 
-__all__ = ("ByteStream", "StreamTransport", "Transport", "TransportBroken")
+__all__ = ("ByteStream", "StreamTransport", "Transport", "TransportBroken", "has_hung_up")
+
+_HANG_UP: Final[int] = getattr(select, "POLLHUP", 0) | getattr(select, "POLLRDHUP", 0)
 
 
 class TransportBroken(Exception):
@@ -25,6 +28,10 @@ class Transport(Protocol):
 
     async def send(self, messages: Sequence[bytes]) -> None:
         """Hand messages to the peer, in order. Raises TransportBroken if that is not possible."""
+        ...
+
+    def has_ended(self) -> bool:
+        """Whether the end of input can be seen without reading; false where that is not known."""
         ...
 
     async def aclose(self) -> None:
@@ -43,9 +50,22 @@ class ByteStream(Protocol):
         """Write all bytes. Raises TransportBroken."""
         ...
 
+    def has_ended(self) -> bool:
+        """Whether the end of input can be seen without reading; false where that is not known."""
+        ...
+
     async def aclose(self) -> None:
         """Close both directions; may be called more than once."""
         ...
+
+
+def has_hung_up(descriptor: int) -> bool:
+    """Whether the other side of a descriptor has closed it, although there may be more to read."""
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(descriptor, _HANG_UP)
+    return bool(poll.poll(0))
 
 
 class StreamTransport:
@@ -69,6 +89,10 @@ class StreamTransport:
         """Write messages in the peer's framing, as one piece. Raises TransportBroken."""
         framing = self._decoder.framing
         await self._stream.send_all(b"".join(encode_frame(framing, message) for message in messages))
+
+    def has_ended(self) -> bool:
+        """Whether the stream's input has ended."""
+        return self._ended or self._stream.has_ended()
 
     async def aclose(self) -> None:
         """Close the stream."""

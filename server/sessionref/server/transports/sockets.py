@@ -17,7 +17,7 @@ import anyio
 import anyio.abc
 
 from sessionref.protocol.errors import invalid_config
-from sessionref.server.transport import TransportBroken
+from sessionref.server.transport import TransportBroken, has_hung_up
 
 __all__ = ("SocketStream", "loopback_address", "tcp_listener", "unix_listener")
 
@@ -56,6 +56,11 @@ class SocketStream:
             await self._stream.send(data)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             raise TransportBroken from None
+
+    def has_ended(self) -> bool:
+        """Whether the peer has closed its side."""
+        raw = self._stream.extra(anyio.abc.SocketAttribute.raw_socket, None)
+        return self._ended or (raw is not None and raw.fileno() >= 0 and has_hung_up(raw.fileno()))
 
     async def aclose(self) -> None:
         """Send the end, read what still comes for a moment, and close."""

@@ -15,7 +15,7 @@ import anyio
 import anyio.lowlevel
 import anyio.to_thread
 
-from sessionref.server.transport import TransportBroken
+from sessionref.server.transport import TransportBroken, has_hung_up
 
 __all__ = ("StandardStreams", "claimed_standard_streams")
 
@@ -64,6 +64,10 @@ class StandardStreams:
         except OSError:
             raise TransportBroken from None
 
+    def has_ended(self) -> bool:
+        """Whether nobody holds the other end of the input any more."""
+        return has_hung_up(self._input)
+
     async def aclose(self) -> None:
         """Nothing to do: whoever claimed the descriptors gives them back."""
 
@@ -89,21 +93,23 @@ def claimed_standard_streams() -> Generator[tuple[int, int]]:
     cannot corrupt the protocol. The output is non-blocking inside; as that flag is shared with other holders of the
     same pipe it is restored in the end. Raises OSError if a standard stream is closed.
     """
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
+    stdout = sys.stdout
+    with suppress(OSError, ValueError, AttributeError):
+        stdout.flush()
     input_descriptor, output_descriptor = _duplicate(_INPUT), _duplicate(_OUTPUT)
     was_blocking = os.get_blocking(output_descriptor)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, _INPUT)
     os.close(null)
     os.dup2(_ERROR, _OUTPUT)
+    # What prints goes to standard error at once, and holds no lock that the end would have to wait for.
+    sys.stdout = sys.stderr
     if sys.platform != "win32":
         os.set_blocking(output_descriptor, False)
     try:
         yield input_descriptor, output_descriptor
     finally:
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
+        sys.stdout = stdout
         if sys.platform != "win32":
             os.set_blocking(output_descriptor, was_blocking)
         os.dup2(input_descriptor, _INPUT)

@@ -46,6 +46,10 @@ class PostTransport:
             self.has_answered = True
             await self._answer(message)
 
+    def has_ended(self) -> bool:
+        """A closed request is noticed by whoever waits for it."""
+        return False
+
     async def aclose(self) -> None:
         """Nothing is held."""
 
@@ -82,6 +86,10 @@ class WebSocketTransport:
             except (WebSocketDisconnect, RuntimeError, OSError):
                 self._is_open = False
                 raise TransportBroken from None
+
+    def has_ended(self) -> bool:
+        """The server below notices, and fails what is sent."""
+        return False
 
     async def aclose(self) -> None:
         """Close the socket unless its peer has."""
