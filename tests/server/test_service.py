@@ -297,13 +297,25 @@ async def test_exit_alone_ends_the_server_with_1() -> None:
         assert await server.exit_code() == 1
 
 
-async def test_a_broken_output_ends_a_server_on_stdio() -> None:
-    async with running(stdio=True, drain=0.2) as server:
-        await send(server, prepare(1, "hung"))
-        await server.hanging()
-        await server.stdout.aclose()
-        await send(server, candidates(2))
-        assert await server.exit_code() == 0
+async def test_a_broken_output_ends_a_server_on_stdio_at_once() -> None:
+    reading, writing = os.pipe()
+    # A drain that would outlast the test.
+    async with await anyio.open_process(command(stdio=True, drain=10 * PATIENCE), stdout=writing) as process:
+        os.close(writing)
+        assert process.stdin is not None
+        assert process.stderr is not None
+        log = BufferedByteReceiveStream(process.stderr)
+        try:
+            with anyio.fail_after(PATIENCE):
+                assert listening((await log.receive_until(b"\n", LINE_BYTES)).decode())
+                await process.stdin.send(json.dumps(prepare(1, "small")).encode() + b"\n")
+                await anyio.wait_readable(reading)
+                os.close(reading)
+                await process.stdin.send(json.dumps(candidates(2)).encode() + b"\n")
+                assert await process.wait() == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
 
 
 MIDDLE = """

@@ -109,6 +109,7 @@ class Service:
             self._connections.discard(connection)
             if not self._connections:
                 self._empty.set()
+                self._empty = anyio.Event()
 
     async def watch(self) -> None:
         """Notice sessions that change, until cancelled; without it they are noticed when they are answered."""
@@ -139,6 +140,6 @@ class Service:
         return self.metrics.prometheus(in_flight=in_flight, busy_threads=self._threads.busy)
 
     async def _until_empty(self) -> None:
+        # Several wait at once, so that the event is made anew only by what ends their waiting.
         while self._connections:
-            self._empty = anyio.Event()
             await self._empty.wait()

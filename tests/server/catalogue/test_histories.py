@@ -45,7 +45,7 @@ from sessionref.server.catalogue import index as index_module
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.sources import SessionSources
 from sessionref.server.store import Capture
-from sessionref.server.stores.dsh import DshLimits, DshStore, project_key
+from sessionref.server.stores.dsh import DshLimits, DshStore, project_key, session_segment
 
 IDS = ["one", "two", "thr\u00ebe", "x/y"]
 PROJECTS = ["/a", "/b", None]
@@ -156,6 +156,9 @@ class Histories(RuleBasedStateMachine):
     def make(
         self, session_id: str, cwd: str | None, version: int, compressed: bool, first: list[Event], created_at: int
     ) -> None:
+        folder = self.home.sessions / project_key(cwd) / session_segment(session_id)
+        if folder.is_symlink() or folder.is_file():
+            return
         path = self.home.write(session_id, version=version, cwd=cwd, compressed=compressed, created_at=created_at)
         log = Log(path, version)
         log.mark()
