@@ -41,6 +41,22 @@ MAX_STATE_SHARE: Final = 4
 
 _CACHE_TAG: Final = b"Signature: 8a477f597d28d172789f06886806bc55\n# This folder holds a cache; it may be deleted.\n"
 _CHECKSUM_BYTES: Final = 16
+_PRIMARY_CODE: Final = 0xFF
+_PASSING_CODES: Final = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_TOOBIG,
+    }
+)
+"""What says nothing about the file itself: the next attempt may do better."""
+
 _SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS lessons (
     store TEXT NOT NULL, key TEXT NOT NULL, lesson BLOB NOT NULL, checksum BLOB NOT NULL,
@@ -180,20 +196,24 @@ class CatalogueDatabase:
                     connection = self._connection or self._open()
                     with connection:
                         return action(connection)
-                except sqlite3.OperationalError as error:
-                    # Locked by another process, or a full disk: the next attempt may do better.
+                except (OSError, UnicodeEncodeError, OverflowError) as error:
                     logger.debug("the catalogue is not available: %s", type(error).__name__)
                     return otherwise
-                except (sqlite3.Error, OSError, OverflowError, TypeError) as error:
+                except (sqlite3.Error, TypeError) as error:
+                    if getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE in _PASSING_CODES:
+                        logger.debug("the catalogue is not available: %s", type(error).__name__)
+                        return otherwise
                     logger.warning("the catalogue is made anew: %s", type(error).__name__)
                     self._replace()
             return otherwise
 
     def _open(self) -> sqlite3.Connection:
         folder = self._path.parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with suppress(FileExistsError), open(folder / "CACHEDIR.TAG", "xb") as tag:
-            tag.write(_CACHE_TAG)
+        if not folder.is_dir():
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Only a folder of our own is known to hold nothing but a cache.
+            with suppress(FileExistsError), open(folder / "CACHEDIR.TAG", "xb") as tag:
+                tag.write(_CACHE_TAG)
         # SQLite gives -wal and -shm the mode of the file itself, so it must be private before SQLite sees it.
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(self._path, flags, 0o600)

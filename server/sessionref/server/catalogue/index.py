@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable
+from itertools import islice
 from typing import Final
 
 from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError
@@ -21,6 +22,9 @@ RACY_NANOSECONDS: Final = 2_000_000_000
 
 SAVED_TOGETHER: Final = 128
 """Lessons that are written in one transaction."""
+
+EMPTY_TOGETHER: Final = 32
+"""Folders without a log that every call looks at again, in turn."""
 
 RESCANNED_NEWEST: Final = 64
 """Sessions that every rescan looks at: those that somebody may be working in."""
@@ -61,6 +65,7 @@ class SessionIndex:
         self._to_list: set[str] = set()
         self._to_read: set[str] = set()
         self._being_read: set[str] = set()
+        self._empty: dict[str, None] = {}
         self._listed: tuple[list[ListedSession], list[Unlisted]] | None = None
         self._rescan_from = 0
         self._problems_tried = 0.0
@@ -86,10 +91,16 @@ class SessionIndex:
     def _listing(self) -> tuple[list[ListedSession], list[Unlisted]]:
         with self._lock:
             if self._listed is None:
-                counts = Counter(map(self.store.identity, self._entries))
+                counts = Counter(
+                    self.store.identity(key)
+                    for key, entry in self._entries.items()
+                    if entry.lesson is not None or entry.problem is not None
+                )
                 problems = dict(self._group_problems)
                 rows: list[ListedSession] = []
                 for key, entry in self._entries.items():
+                    if entry.lesson is None and entry.problem is None:
+                        continue
                     if counts[self.store.identity(key)] > 1:
                         problems[key] = str(ReadFailedReason.DUPLICATE_ID)
                     elif entry.problem is not None:
@@ -189,29 +200,39 @@ class SessionIndex:
             for key in gone:
                 del self._entries[key]
                 self._listed = None
+                self._empty.pop(key, None)
             for work in (self._to_list, self._to_read):
                 work -= gone
             for key in keys:
                 if key not in self._entries:
                     self._entries[key] = _Entry()
                     self._to_list.add(key)
+        self._forget(gone)
+
+    def _forget(self, keys: Iterable[str]) -> None:
         if self._database is not None:
-            self._database.forget(self._name, gone)
+            self._database.forget(self._name, keys)
 
     def _list_new(self, check: CheckCancelled) -> None:
         """List what is new: from the catalogue where that still holds, else from the store."""
+        loaded = self._loaded or {}
         with self._lock:
-            known = {
-                key: lesson for key in self._to_list if (lesson := (self._loaded or {}).pop(key, None)) is not None
-            }
+            known = {key: loaded.pop(key) for key in self._to_list & loaded.keys()}
         if known:
             changed = set(self.store.changed({key: lesson.stamp for key, lesson in known.items()}, check))
             with self._lock:
                 for key, lesson in known.items():
                     self._take(key, lesson, is_current=key not in changed)
         with self._lock:
-            new = list(self._to_list)
+            empty = list(islice(self._empty, EMPTY_TOGETHER))
+            for key in empty:
+                del self._empty[key]
+            new = [*self._to_list, *empty]
         self._learn_all(new, check, with_title=False)
+        if loaded:
+            # What the catalogue knows beyond what there is, is gone.
+            self._forget(loaded)
+            self._loaded = {}
 
     def _learn_all(self, keys: Iterable[str], check: CheckCancelled, *, with_title: bool) -> None:
         """Read sessions one by one; what was learnt is kept, also if the request is cancelled on the way."""
@@ -258,8 +279,10 @@ class SessionIndex:
             if lesson is not None:
                 self._take(key, lesson, is_current=True)
             elif (entry := self._entries.get(key)) is not None:
-                # Without a problem it is no session, now; the next change of its group looks at it again.
                 entry.lesson, entry.row, entry.problem = None, None, problem
+                if problem is None:
+                    # A folder without a log, which may get one at any time and tell nobody.
+                    self._empty[key] = None
                 self._listed = None
         return lesson
 
