@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.cancelling import measure_cancelling
+from benchmarks.cataloguing import measure_cataloguing
 from benchmarks.figures import Measure, print_measure
 from benchmarks.folding import measure_folding
 from benchmarks.listing import measure_listing
@@ -30,6 +31,7 @@ MEASURES: Final[dict[str, Callable[[Path, bool], Measure]]] = {
     "fold": measure_folding,
     "retention": measure_retaining,
     "cancel": measure_cancelling,
+    "catalogue": measure_cataloguing,
 }
 
 

@@ -538,6 +538,10 @@ class _InProcess:
         for message in messages:
             await self._answers.send(message)
 
+    def has_ended(self) -> bool:
+        """Not known."""
+        return False
+
     async def aclose(self) -> None:
         """Nothing is held."""
 

@@ -530,7 +530,6 @@ async def test_requests_in_flight_are_answered_after_the_end_of_the_input(stream
     assert len(spilled(tmp_path)) == 1
 
 
-# FAULT: Connection._drain waits half of exit_grace_seconds for the peer to take its answers, not drain_seconds.
 async def test_answers_reach_a_peer_that_takes_its_time_after_the_end_of_its_input(
     streaming: Kind, tmp_path: Path
 ) -> None:

@@ -87,6 +87,20 @@ async def test_a_cancelled_read_keeps_its_thread_until_it_ends(tmp_path: Path) -
         assert "result" in await other.receive()
 
 
+async def test_all_who_wait_for_the_drain_are_told_when_it_is_over(tmp_path: Path) -> None:
+    async with serving("stdio", tmp_path, drain_seconds=10 * PATIENCE) as world:
+        peer = await world.connect()
+        await peer.send(prepare(1, "hung"))
+        await eventually(lambda: world.store.hangs == 1)
+        with anyio.fail_after(PATIENCE):
+            async with anyio.create_task_group() as tasks:
+                world.service.stop()
+                for _ in range(3):
+                    tasks.start_soon(world.service.until_drained)
+                await anyio.wait_all_tasks_blocked()
+                world.store.release()
+
+
 async def test_a_connection_that_comes_after_the_stop_is_ended(tmp_path: Path) -> None:
     async with serving("stdio", tmp_path) as world:
         world.service.stop()
@@ -236,8 +250,6 @@ async def test_with_stdio_the_addresses_are_on_standard_error_and_the_output_is_
     assert not (tmp_path / "socket").exists()
 
 
-# FAULT: the next five: `serve` stops its watchdog when its ExitStack ends, and then the interpreter waits in
-# threading._shutdown for the worker thread that hangs (anyio's are no daemons): the process ends when its read does.
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("transport", ["stdio", "unix", "http"])
 async def test_a_signal_ends_the_server_with_0_after_the_drain_although_a_read_hangs(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -288,9 +289,9 @@ def bind_params(kind: type[ParamsType], positional: tuple[Any, ...], named: dict
         if name not in fields:
             raise invalid_params(f"unknown param {_shown(name)}")
     present = {name: value for name, value in given.items() if value is not None}
-    for field in msgspec.structs.fields(kind):
-        if field.required and field.encode_name not in present:
-            raise invalid_params(f"missing param {field.encode_name}")
+    for name in _required_names(kind):
+        if name not in present:
+            raise invalid_params(f"missing param {name}")
     if _CONTEXT_WINDOW in present:
         present[_CONTEXT_WINDOW] = _integral(present[_CONTEXT_WINDOW])
     members = as_object(present.get("route"))
@@ -306,6 +307,11 @@ def bind_params(kind: type[ParamsType], positional: tuple[Any, ...], named: dict
     except msgspec.ValidationError as error:
         # The text speaks of our own field names and types only: unknown names were refused above.
         raise invalid_params(f"invalid params: {error}") from None
+
+
+@cache
+def _required_names(kind: type[msgspec.Struct]) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in msgspec.structs.fields(kind) if field.required)
 
 
 def _integral(value: Any) -> Any:

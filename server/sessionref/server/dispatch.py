@@ -6,6 +6,7 @@ awaited, so that every request runs in a cancel scope of ours (`engineering.md` 
 
 from __future__ import annotations
 
+import inspect
 import logging
 import secrets
 from collections.abc import Awaitable, Callable, Coroutine
@@ -224,6 +225,8 @@ def _method(
             failure = failure_of(error)
             return Error(failure.number, failure.message, failure)
 
+    # jsonrpcserver asks for it at every call, and making it takes longer than the call.
+    vars(call)["__signature__"] = inspect.signature(call)
     return call
 
 

@@ -137,7 +137,7 @@ class Connection:
         self._observer = observer
         self._outbox = Outbox(transport, limits.write_high_water_bytes)
         self._in_flight: dict[RequestId, _InFlight] = {}
-        self._running = anyio.CapacityLimiter(limits.max_concurrent_requests)
+        self._running = anyio.Semaphore(limits.max_concurrent_requests, fast_acquire=True)
         self._reading = anyio.CancelScope()
         self._draining = anyio.CancelScope()
         self._idle = anyio.Event()
@@ -294,6 +294,8 @@ class Connection:
     async def _run(self, entry: _InFlight, call: Deferred) -> None:
         with entry.scope:
             async with self._running:
+                # Work for a peer that takes no answers would only pile them up.
+                await self._outbox.room()
                 discard: OnLost | None = None
                 try:
                     result, discard = unwrap(await call.run())

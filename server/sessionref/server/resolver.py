@@ -58,10 +58,14 @@ DISCARD_SECONDS: Final = 2.0
 """How long a failed call waits for its spills to be removed; a thread goes on removing them after that."""
 
 
-class Prepared(Generic[Result]):
-    """A result that may have spilled: `discard` takes its files back if the answer never reaches the peer."""
+Discard = Callable[[], Coroutine[Any, Any, None]]
+"""Takes back what a call has saved."""
 
-    def __init__(self, result: Result, discard: Callable[[], Coroutine[Any, Any, None]]) -> None:
+
+class Prepared(Generic[Result]):
+    """A result that may have spilled: `discard`, if there is one, is for an answer that never reaches the peer."""
+
+    def __init__(self, result: Result, discard: Discard | None) -> None:
         self.result = result
         self.discard = discard
 
@@ -144,11 +148,11 @@ class Resolver:
 
     async def _contexts(
         self, messages: Sequence[ReferringMessage], agent_id: str, route: Route | None, preview: bool
-    ) -> tuple[list[ContextMessage | None], list[DiagnosticRecord], Callable[[], Coroutine[Any, Any, None]]]:
+    ) -> tuple[list[ContextMessage | None], list[DiagnosticRecord], Discard | None]:
         """Budget, read, render, spill: for each message its context, and how to take everything back."""
         session_ids = {reference.session_id: None for message in messages for reference in message.references}
         if not session_ids:
-            return [None] * len(messages), [], _nothing
+            return [None] * len(messages), [], None
         try:
             budget = await self._budget(agent_id, route)
             captures = await self._all(
@@ -173,7 +177,7 @@ class Resolver:
             for session_id, capture in captures.items()
             for diagnostic in capture.diagnostics
         ]
-        return contexts, diagnostics, discard
+        return contexts, diagnostics, None if transaction.is_empty else discard
 
     async def _published(
         self,
@@ -300,7 +304,3 @@ def _placed(failure: SessionReferenceError, messages: Sequence[ReferringMessage]
         if session_id == failure.facts.session_id:
             return failure.at(input_index=at, message_index=message_index)
     return failure.at(message_index=places[0][0])
-
-
-async def _nothing() -> None:
-    """There is nothing to take back."""

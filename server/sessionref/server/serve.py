@@ -33,9 +33,6 @@ __all__ = ("ServeOptions", "serve")
 SWITCH_SECONDS: Final = 0.0005
 """How long a reading thread may keep the interpreter from the event loop, which may have a cancel to answer."""
 
-ACCEPT_AGAIN_SECONDS: Final = 0.1
-"""How long to leave a listener alone after it failed: descriptors that are short do not come back at once."""
-
 
 class ServeOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What to listen on, and when to end; nothing to listen on means standard input and output."""
@@ -206,30 +203,15 @@ def _exit_code(end: ConnectionEnd) -> int:
 
 async def _accept(listener: socket.socket, service: Service) -> None:
     """Serve every connection of a listening socket until the service stops."""
-    from sessionref.server.transports.sockets import SocketStream
+    from sessionref.server.transports.sockets import SocketStream, accept_connections
 
     limits = service.settings.limits
 
-    async def serve_one(stream: anyio.abc.SocketStream) -> None:
-        transport = StreamTransport(SocketStream(stream, chunk_bytes=limits.read_chunk_bytes), limits)
+    async def serve_one(connected: socket.socket) -> None:
+        transport = StreamTransport(SocketStream(connected, chunk_bytes=limits.read_chunk_bytes), limits)
         await service.run(service.connection(transport))
 
-    async with await anyio.abc.SocketListener.from_socket(listener) as accepting, anyio.create_task_group() as tasks:
-
-        async def stop_accepting() -> None:
-            await service.until_stopping()
-            await accepting.aclose()
-
-        tasks.start_soon(stop_accepting)
-        while True:
-            try:
-                tasks.start_soon(serve_one, await accepting.accept())
-            except anyio.ClosedResourceError:
-                return
-            except OSError as error:
-                # Out of descriptors, or a peer that was gone before it was accepted: others may do better.
-                logger.warning("a connection was not accepted: %s", error.strerror)
-                await anyio.sleep(ACCEPT_AGAIN_SECONDS)
+    await accept_connections(listener, serve_one, service.until_stopping)
 
 
 async def _stop_on_signal(

@@ -94,8 +94,7 @@ class Service:
     async def run(self, connection: Connection) -> ConnectionEnd:
         """Serve one connection to its end; one that is too many, or comes too late, is closed at once."""
         if self.is_full:
-            self.metrics.refused_connections += 1
-            logger.warning("a connection is refused: %d are open", len(self._connections))
+            self.refuse()
             connection.disconnect()
         elif self.is_stopping:
             connection.stop()
@@ -110,6 +109,11 @@ class Service:
             if not self._connections:
                 self._empty.set()
                 self._empty = anyio.Event()
+
+    def refuse(self) -> None:
+        """Take note of a connection that is too many, or too late."""
+        self.metrics.refused_connections += 1
+        logger.warning("a connection is refused: %d are open", len(self._connections))
 
     async def watch(self) -> None:
         """Notice sessions that change, until cancelled; without it they are noticed when they are answered."""

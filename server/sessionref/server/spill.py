@@ -56,6 +56,11 @@ class SpillTransaction:
         self._paths: list[Path] = []
         self._over = False
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was saved."""
+        return not self._paths
+
     def register(self, path: Path) -> bool:
         """Announce a file before it is created; False if the request is over and nothing may be saved."""
         with self._lock:

@@ -216,7 +216,7 @@ class Histories(RuleBasedStateMachine):
     def truncate(self, choice: int, back: int, added: list[Event] | None) -> None:
         """A writer takes back what was torn, or even more, and may go on from there."""
         log = self.chosen(choice)
-        log.truncate(-min(back, len(log.boundaries)))
+        log.truncate(max(0, len(log.boundaries) - back))
         if added is not None:
             log.write(log.encode(added))
 

@@ -4,76 +4,127 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import logging
 import os
 import socket
 import stat
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import anyio
-import anyio.abc
+import anyio.lowlevel
 
 from sessionref.protocol.errors import invalid_config
 from sessionref.server.transport import TransportBroken, has_hung_up
 
-__all__ = ("SocketStream", "loopback_address", "tcp_listener", "unix_listener")
+__all__ = ("SocketStream", "accept_connections", "loopback_address", "tcp_listener", "unix_listener")
+
+logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 128
 """Connections that wait to be accepted; a host that opens more at once waits for a moment."""
+
+ACCEPT_AGAIN_SECONDS: Final = 0.1
+"""How long to leave a listener alone after it failed: descriptors that are short do not come back at once."""
 
 LINGER_SECONDS: Final = 0.5
 """How long a closing socket reads on, so that the peer gets the last answer and not a reset."""
 
 _PROBE_SECONDS: Final = 0.5
+_LARGEST_SEND: Final = 1_048_576
 
 
 class SocketStream:
-    """A byte stream over one accepted socket, which it owns."""
+    """A byte stream over one connected socket, which it owns."""
 
-    def __init__(self, stream: anyio.abc.SocketStream, *, chunk_bytes: int) -> None:
-        self._stream = stream
+    def __init__(self, connected: socket.socket, *, chunk_bytes: int) -> None:
+        connected.setblocking(False)
+        self._socket = connected
         self._chunk_bytes = chunk_bytes
         self._ended = False
-        self._closed = False
+        self._was_full = False
 
     async def receive_some(self) -> bytes:
         """The next bytes, empty at the end of input. Raises TransportBroken."""
-        try:
-            return await self._stream.receive(self._chunk_bytes)
-        except anyio.EndOfStream:
-            self._ended = True
-            return b""
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            self._ended = True
-            raise TransportBroken from None
+        if self._was_full:
+            # There is more, and others want their turn, too.
+            await anyio.lowlevel.checkpoint()
+        while True:
+            try:
+                data = self._socket.recv(self._chunk_bytes)
+            except BlockingIOError:
+                await self._until(anyio.wait_readable)
+            except OSError:
+                self._ended = True
+                raise TransportBroken from None
+            else:
+                self._ended = not data
+                self._was_full = len(data) == self._chunk_bytes
+                return data
 
     async def send_all(self, data: bytes) -> None:
         """Write all bytes, waiting while the peer takes none. Raises TransportBroken."""
-        try:
-            await self._stream.send(data)
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            raise TransportBroken from None
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view[:_LARGEST_SEND]) :]
+            except BlockingIOError:
+                await self._until(anyio.wait_writable)
+            except OSError:
+                raise TransportBroken from None
 
     def has_ended(self) -> bool:
         """Whether the peer has closed its side."""
-        raw = self._stream.extra(anyio.abc.SocketAttribute.raw_socket, None)
-        return self._ended or (raw is not None and raw.fileno() >= 0 and has_hung_up(raw.fileno()))
+        return self._ended or has_hung_up(self._socket.fileno())
 
     async def aclose(self) -> None:
         """Send the end, read what still comes for a moment, and close."""
-        if self._closed:
+        if self._socket.fileno() < 0:
             return
-        self._closed = True
-        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
-            await self._stream.send_eof()
-        with anyio.move_on_after(LINGER_SECONDS):
-            while not self._ended:
-                with suppress(TransportBroken):
+        try:
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_WR)
+            with anyio.move_on_after(LINGER_SECONDS), suppress(TransportBroken):
+                while not self._ended:
                     await self.receive_some()
-        await self._stream.aclose()
+        finally:
+            self._socket.close()
+
+    async def _until(self, is_ready: Callable[[socket.socket], Awaitable[None]]) -> None:
+        try:
+            await is_ready(self._socket)
+        except (anyio.ClosedResourceError, OSError):
+            raise TransportBroken from None
+
+
+async def accept_connections(
+    listener: socket.socket,
+    serve_one: Callable[[socket.socket], Coroutine[Any, Any, None]],
+    until: Callable[[], Awaitable[None]],
+) -> None:
+    """Serve every connection of a listener in a task of its own; after `until`, close it and wait for the others."""
+    async with anyio.create_task_group() as tasks:
+        with closing(listener), anyio.CancelScope() as accepting:
+
+            async def stop_accepting() -> None:
+                await until()
+                accepting.cancel()
+
+            tasks.start_soon(stop_accepting)
+            while True:
+                try:
+                    connected, _ = listener.accept()
+                except BlockingIOError:
+                    await anyio.wait_readable(listener)
+                except OSError as error:
+                    # Out of descriptors, or a peer that was gone before it was accepted: others may do better.
+                    logger.warning("a connection was not accepted: %s", error.strerror)
+                    await anyio.sleep(ACCEPT_AGAIN_SECONDS)
+                else:
+                    tasks.start_soon(serve_one, connected)
 
 
 @contextmanager

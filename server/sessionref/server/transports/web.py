@@ -9,6 +9,7 @@ import contextlib
 import logging
 import socket
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -51,8 +52,10 @@ def web_application(service: Service, access: WebAccess, *, dsh_compat: bool) ->
         Route("/metrics", endpoints.metrics),
     ]
     if dsh_compat:
-        routes.append(Route(CANDIDATES_PATH, _Raw(endpoints.dsh_candidates), methods=["POST"]))
-    return _Gate(Starlette(routes=routes), access)
+        routes.append(Route(CANDIDATES_PATH, _Raw(endpoints.dsh_candidates)))
+    application = Starlette(routes=routes)
+    application.router.redirect_slashes = False
+    return _Gate(application, access)
 
 
 async def serve_web(application: ASGIApp, listener: socket.socket, service: Service) -> None:
@@ -145,10 +148,13 @@ class _Endpoints:
             return
         body = await self._json_body(request, send)
         if body is not None:
-            await self._exchange(request, send, PostTransport(body, lambda answer: send_json(send, answer)))
+            await self._exchange(request, send, PostTransport(body, send))
 
     async def dsh_candidates(self, request: Request, send: Send) -> None:
-        """DSH's envelope over one POST."""
+        """DSH's envelope over one POST; any other method is not found, as DSH has it."""
+        if request.method != "POST":
+            await PlainTextResponse("Not Found", 404)(request.scope, request.receive, send)
+            return
         body = await self._json_body(request, send)
         if body is None:
             return
@@ -159,17 +165,17 @@ class _Endpoints:
         except BadEnvelope as error:
             await send_json(send, error.answer)
         else:
-
-            async def answer(response: bytes) -> None:
-                await send_json(send, write_envelope(call.rpc_id, response))
-
-            await self._exchange(request, send, PostTransport(call.request, answer))
+            form = partial(write_envelope, call.rpc_id)
+            await self._exchange(request, send, PostTransport(call.request, send, form))
 
     async def websocket(self, socket: WebSocket) -> None:
         """JSON-RPC over text frames."""
         offered: list[str] = list(socket.scope.get("subprotocols", []))
         if not self._access.allows_token(socket.headers.get("authorization"), offered):
             await socket.send_denial_response(_unauthorised())
+            return
+        if self._refuses():
+            await socket.send_denial_response(_unavailable())
             return
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
         transport = WebSocketTransport(socket, self._service.settings.limits)
@@ -189,6 +195,13 @@ class _Endpoints:
             return _unauthorised()
         return PlainTextResponse(self._service.prometheus(), media_type="text/plain; version=0.0.4")
 
+    def _refuses(self) -> bool:
+        """Whether one more connection is too many, or too late; then it is counted as refused."""
+        refuses = self._service.is_full or self._service.is_stopping
+        if refuses:
+            self._service.refuse()
+        return refuses
+
     async def _json_body(self, request: Request, send: Send) -> bytes | None:
         """The body, or None after its refusal was sent."""
         refusal: Response
@@ -204,8 +217,8 @@ class _Endpoints:
         return None
 
     async def _exchange(self, request: Request, send: Send, transport: PostTransport) -> None:
-        if self._service.is_full or self._service.is_stopping:
-            await PlainTextResponse("no more requests are taken now", 503)(request.scope, request.receive, send)
+        if self._refuses():
+            await _unavailable()(request.scope, request.receive, send)
             return
         limits = self._service.settings.limits
         # The one message is the whole input: its requests end by their own time-out, not by a drain after it.
@@ -215,6 +228,7 @@ class _Endpoints:
 
             async def watch() -> None:
                 await until_disconnected(request)
+                transport.is_gone = True
                 connection.disconnect()
 
             tasks.start_soon(watch)
@@ -222,6 +236,10 @@ class _Endpoints:
             tasks.cancel_scope.cancel()
         if not transport.has_answered:
             await Response(status_code=204)(request.scope, request.receive, send)
+
+
+def _unavailable() -> Response:
+    return PlainTextResponse("no more requests are taken now", 503)
 
 
 def _unauthorised() -> Response:

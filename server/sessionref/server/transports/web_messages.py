@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import anyio.lowlevel
 from starlette.requests import Request
@@ -16,7 +16,8 @@ from sessionref.server.transport import TransportBroken
 
 __all__ = ("BodyTooLong", "PostTransport", "WebSocketTransport", "read_body", "send_json")
 
-Answer = Callable[[bytes], Awaitable[None]]
+_TURNS_TO_NOTICE: Final = 3
+"""Turns of the event loop after which a peer that is gone has been noticed by whoever waits for that."""
 
 _UNSUPPORTED_DATA = 1003
 _TOO_BIG = 1009
@@ -28,12 +29,15 @@ class BodyTooLong(Exception):
 
 
 class PostTransport:
-    """One request body in, its answer out through a function."""
+    """One request body in, its answer out as the response, after a function has put it into its form."""
 
-    def __init__(self, body: bytes, answer: Answer) -> None:
+    def __init__(self, body: bytes, send: Send, form: Callable[[bytes], bytes] | None = None) -> None:
         self._body: bytes | None = body
-        self._answer = answer
+        self._send = send
+        self._form = form
         self.has_answered = False
+        self.is_gone = False
+        """Whether the peer has closed the request; set by whoever waits for that."""
 
     async def receive(self) -> FrameEvent | None:
         """The body, then the end of input."""
@@ -41,10 +45,10 @@ class PostTransport:
         return None if body is None else Message(body)
 
     async def send(self, messages: Sequence[bytes]) -> None:
-        """Send the one answer."""
+        """Send the one answer. Raises TransportBroken if the peer goes before it has taken most of it."""
         for message in messages:
             self.has_answered = True
-            await self._answer(message)
+            await self._respond(self._form(message) if self._form is not None else message)
 
     def has_ended(self) -> bool:
         """A closed request is noticed by whoever waits for it."""
@@ -52,6 +56,17 @@ class PostTransport:
 
     async def aclose(self) -> None:
         """Nothing is held."""
+
+    async def _respond(self, body: bytes) -> None:
+        await self._send(_start(200, len(body)))
+        # The server below buffers what it is given, and waits for room only before it is given more.
+        for part in (body, b""):
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        for _ in range(_TURNS_TO_NOTICE):
+            await anyio.lowlevel.checkpoint()
+        if self.is_gone:
+            raise TransportBroken
+        await self._send({"type": "http.response.body", "body": b""})
 
 
 class WebSocketTransport:
@@ -116,16 +131,15 @@ async def read_body(request: Request, limit: int) -> bytes:
     return b"".join(parts)
 
 
-async def send_json(send: Send, body: bytes, *, status: int = 200, headers: Sequence[tuple[bytes, bytes]] = ()) -> None:
+async def send_json(send: Send, body: bytes) -> None:
     """Send one JSON response over raw ASGI."""
-    given: list[tuple[bytes, bytes]] = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        *headers,
-    ]
-    start: dict[str, Any] = {"type": "http.response.start", "status": status, "headers": given}
-    await send(start)
+    await send(_start(200, len(body)))
     await send({"type": "http.response.body", "body": body})
+
+
+def _start(status: int, length: int) -> dict[str, Any]:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(length).encode())]
+    return {"type": "http.response.start", "status": status, "headers": headers}
 
 
 async def until_disconnected(request: Request) -> None:
