@@ -649,7 +649,6 @@ async def test_over_http_shutdown_and_exit_are_no_methods(tmp_path: Path) -> Non
 WIDE_ANSWERS = 300
 
 
-# FAULT: Connection._run does not wait for room, so all queued requests run and fill the outbox past its mark.
 async def test_a_peer_that_never_reads_stops_being_worked_for_and_others_are_served(
     lasting: Kind, tmp_path: Path
 ) -> None:
@@ -685,8 +684,6 @@ async def test_what_a_peer_never_read_is_read_on_when_it_does(lasting: Kind, tmp
     assert sorted(answer["id"] for answer in answers) == list(range(40))
 
 
-# FAULT: over Unix sockets asyncio logs an InvalidStateError: anyio's UNIXSocketStream sets the result of a future that
-# the engine, told of the reset by its reader, has just cancelled in the writer.
 async def test_answers_that_a_peer_never_took_leave_no_spill(lasting: Kind, tmp_path: Path) -> None:
     async with serving(lasting, tmp_path) as world:
         mute = await world.connect()

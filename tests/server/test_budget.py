@@ -219,7 +219,6 @@ def test_a_catalogue_that_cannot_be_read_fails_the_lookup_and_does_not_hang(
     assert "secret" not in failure.message
 
 
-# FAULT: `open` does not close a descriptor of a folder that it refuses, so each lookup leaks one.
 def test_a_lookup_that_fails_keeps_no_file_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[int] = []
     real_open = os.open
@@ -238,7 +237,6 @@ def test_a_lookup_that_fails_keeps_no_file_open(tmp_path: Path, monkeypatch: pyt
         os.fstat(opened[0])
 
 
-# FAULT (a doubt): section 5 lets integers be written `3.0`; in the catalogue that is `model-lookup`.
 def test_a_window_may_be_written_with_a_fraction_of_zero(tmp_path: Path) -> None:
     put = row("contextWindow = 200000.0")
     put(tmp_path / "models.toml")

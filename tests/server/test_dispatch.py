@@ -256,7 +256,6 @@ async def test_an_unexpected_exception_in_a_notification_is_logged_and_goes_no_f
 
 
 async def test_what_is_wrong_with_a_notification_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    # FAULT: the docstring of `notify` says so, but only exceptions are logged; a refused notification leaves no trace.
     with caplog.at_level(logging.DEBUG):
         dispatcher = make_dispatcher(ScriptedResolver())
         dispatcher.notify(Control(), Notification("sessionReferenceResolver/assembled", {"agentId": 7}))

@@ -874,7 +874,6 @@ async def test_a_request_sent_as_a_notification_does_not_run() -> None:
 
 
 async def test_a_shutdown_sent_as_a_notification_does_not_run() -> None:
-    # FAULT: methods that act while they are dispatched run as notifications too: this one refuses all further requests.
     async with connected() as peer:
         peer.notify("shutdown")
         peer.ask(1)
@@ -936,8 +935,6 @@ async def test_a_hung_read_does_not_hold_up_the_end() -> None:
 
 
 async def test_a_batch_that_is_not_full_after_the_drain_is_answered_once() -> None:
-    # FAULT: `_drain` cancels a snapshot of what is in flight; the cancel of the last member that was missing sends the
-    # array, and the cancel of a later one (already answered, already forgotten) fills it anew and sends it again.
     held, spilling = Call(), Spilling(["done"], released=True)
     async with connected(ScriptedResolver(held=held, spilling=spilling), NO_DRAIN) as peer:
         peer.send([request_of(1, "held"), request_of(2, "spilling")])
@@ -953,7 +950,6 @@ async def test_a_batch_that_is_not_full_after_the_drain_is_answered_once() -> No
 
 
 async def test_a_member_that_has_its_result_keeps_it_when_the_drain_is_over() -> None:
-    # FAULT: what has finished inside the drain loses its result to -32802, if another member of its batch hangs.
     held, quick = Call(), Call(["done"], released=True)
     async with connected(ScriptedResolver(held=held, quick=quick), NO_DRAIN) as peer:
         peer.send([request_of(1, "quick"), request_of(2, "held")])
@@ -966,8 +962,6 @@ async def test_a_member_that_has_its_result_keeps_it_when_the_drain_is_over() ->
 
 
 async def test_answers_are_handed_over_as_long_as_the_drain_lasts() -> None:
-    # FAULT: only half of `exit_grace_seconds` is given to a slow peer, however long the drain may still last: answers
-    # that are in the outbox at the end of input are lost.
     limits = Limits(drain_seconds=60, exit_grace_seconds=0)
     async with connected(limits=limits) as peer:
         peer.transport.hold()
@@ -1104,7 +1098,6 @@ async def test_the_transport_is_closed_when_the_connection_is_cancelled_from_out
 
 
 async def test_the_transport_is_closed_even_if_taking_back_hangs() -> None:
-    # FAULT: `lose` and `aclose` share one `move_on_after`; a hanging discard keeps the transport open.
     class Hanging(Spilling):
         async def discard(self) -> None:
             await anyio.sleep_forever()
@@ -1284,7 +1277,6 @@ async def test_every_request_of_any_interleaving_is_answered_exactly_once(limits
 async def test_every_request_is_answered_exactly_once_when_the_input_ends_in_between(
     script: list[Step], is_settled: bool
 ) -> None:
-    # FAULT: the batch that is answered twice at the end of the drain, once more.
     resolver = scripted_resolver()
     async with connected(resolver, NO_DRAIN) as peer:
         await play(peer, script, resolver)

@@ -129,7 +129,6 @@ def test_the_end_does_not_wait_for_a_standard_error_that_nobody_reads() -> None:
 
 
 def test_the_writing_thread_ends_with_the_log() -> None:
-    # FAULT: the listener is never stopped; its thread waits for records for ever (one more for every use).
     before = set(threading.enumerate())
     with logging_to_standard_error():
         started = set(threading.enumerate()) - before
@@ -139,7 +138,6 @@ def test_the_writing_thread_ends_with_the_log() -> None:
 
 
 def test_the_last_record_is_written_although_its_writing_has_only_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    # FAULT: "no record waits" is not "all are written": the writer may have taken the last one and not written it yet.
     class Slow(io.StringIO):
         def write(self, text: str, /) -> int:
             reached.set()

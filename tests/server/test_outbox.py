@@ -178,7 +178,6 @@ async def test_an_empty_outbox_has_room_and_is_flushed() -> None:
 
 
 async def test_one_failure_to_take_back_does_not_keep_the_others() -> None:
-    # FAULT: an exception of one `on_lost` leaves `lose` at once; the spills of all messages behind it stay for ever.
     async def fail() -> None:
         raise OSError("the disk is gone")
 

@@ -195,8 +195,6 @@ def test_checkpoints_that_do_not_fit_are_shortened_to_the_largest_common_length(
     assert retained_or_size(capture, label, budget) == expected_of(capture, label, budget)
 
 
-# FAULT: a cut text writes a lone surrogate as U+FFFD (3 bytes) where the whole text takes 6, so that a cut can stay far
-# below the common length and _NOTICE_SLACK does not bound the search: a shorter length than the largest is taken.
 def test_text_full_of_lone_surrogates_is_shortened_to_the_largest_common_length_too() -> None:
     capture = captured("s", checkpoint("-".join(["\ud800"] * 100)), "x" * 2000)
     budget = size_of(capture, "s", [("user", ""), ("user", "")]) + 1000
@@ -204,7 +202,6 @@ def test_text_full_of_lone_surrogates_is_shortened_to_the_largest_common_length_
     assert retained_or_size(capture, "s", budget) == expected_of(capture, "s", budget)
 
 
-# FAULT: the same, found by trying.
 @settings(max_examples=100, deadline=None)
 @given(
     captures(

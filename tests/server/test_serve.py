@@ -302,8 +302,6 @@ def test_a_signal_ends_an_idle_server_with_zero(
 
 @pytest.mark.parametrize("ending", ["end of input", "signal", "exit"])
 def test_a_read_that_hangs_for_ever_does_not_keep_the_process(environment: dict[str, str], ending: str) -> None:
-    # FAULT: the request is answered, but the process stays: anyio's worker threads are no daemons, the interpreter
-    # joins the hanging one at its end, and the watchdog has been stopped when `serve` returns.
     hang = "os.write(2, b'reading\\n'); threading.Event().wait()"
     with serving(launcher(hang), environment, stderr=subprocess.PIPE) as server:
         server.send(PREPARE)
@@ -346,7 +344,6 @@ def test_what_is_in_flight_at_the_end_of_input_is_finished_and_answered(environm
 def test_answers_are_handed_over_to_a_slow_reader_as_long_as_the_drain_lasts(
     command: list[str], environment: dict[str, str]
 ) -> None:
-    # FAULT: only half of `exit_grace_seconds` is given to the reader, whatever `drainSeconds` says: the rest is lost.
     with serving(command, environment, SESSIONREF_DRAIN_SECONDS="30") as server:
         for number in range(100):
             server.stdin.write(DISCOVER % number)
@@ -381,7 +378,6 @@ sys.stdin.read()
 def test_a_host_that_is_killed_leaves_no_process_behind(
     command: list[str], environment: dict[str, str], is_reading: bool
 ) -> None:
-    # FAULT (is_reading): the same hang as above; a host that dies leaves a process for every hung read.
     if is_reading:
         command = launcher("threading.Event().wait()")
     message = (json.dumps(PREPARE).encode() + b"\n" if is_reading else b"") + INITIALIZE + b"\n"
@@ -470,8 +466,6 @@ def test_a_line_that_is_far_too_long_ends_the_process_with_one(command: list[str
 def test_a_peer_that_never_reads_does_not_make_the_server_grow_and_can_still_end_it(
     command: list[str], environment: dict[str, str]
 ) -> None:
-    # FAULT: the server does not grow, but as it reads nothing while the peer takes nothing, it never notices the end of
-    # its input either: a host that closes the pipe without reading leaves the process for ever.
     with serving(command, environment, SESSIONREF_DRAIN_SECONDS="0.2") as server:
         assert server.ask(INITIALIZE)["id"] == 1
         before = server.resident_bytes()
@@ -507,8 +501,6 @@ def test_a_log_that_nobody_reads_blocks_no_answer(environment: dict[str, str]) -
 
 
 def test_a_log_that_nobody_reads_does_not_keep_the_process(environment: dict[str, str]) -> None:
-    # FAULT: `logging.shutdown`, which runs at the end of every process, waits for the lock of each handler; the thread
-    # that writes the log holds it while it waits for standard error. The watchdog is stopped by then.
     logs = "for number in range(2000): logging.getLogger('sessionref').warning('x' * 200)"
     with serving(launcher(logs), environment, stderr=subprocess.PIPE) as server:
         assert server.ask(PREPARE)["result"]["content"] == "text"
@@ -516,7 +508,6 @@ def test_a_log_that_nobody_reads_does_not_keep_the_process(environment: dict[str
 
 
 def test_a_print_that_nobody_reads_blocks_neither_other_requests_nor_the_end(environment: dict[str, str]) -> None:
-    # FAULT: `claimed_standard_streams` flushes `sys.stdout`, whose lock the printing thread holds; then as above.
     with serving(launcher("print('x' * 200_000, flush=True)"), environment, stderr=subprocess.PIPE) as server:
         server.send(PREPARE)
         assert server.ask(INITIALIZE)["result"]["serverInfo"]["name"] == "sessionref"
@@ -528,7 +519,6 @@ def test_a_print_that_nobody_reads_blocks_neither_other_requests_nor_the_end(env
 def test_a_standard_error_that_is_full_from_the_start_blocks_nothing(
     command: list[str], environment: dict[str, str]
 ) -> None:
-    # FAULT: the listening line is written to standard error directly, on the event loop.
     with pipe() as (_, writing):
         fill(writing)
         with serving(command, environment, stderr=writing) as server:

@@ -18,6 +18,7 @@ import anyio.abc
 import httpx
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
+from websockets.exceptions import InvalidStatus
 
 import transport_doubles
 from sessionref.protocol.errors import SessionReferenceError
@@ -46,8 +47,12 @@ async def test_a_connection_over_the_limit_is_closed_and_the_others_stay(kind: K
     async with serving(kind, tmp_path, max_connections=1) as world:
         peer = await world.connect()
         await peer.nothing_more()
-        refused = await world.connect()
-        assert await refused.until_closed() == []
+        if kind == "websocket":
+            with pytest.raises(InvalidStatus, match="503"):
+                await world.connect()
+        else:
+            refused = await world.connect()
+            assert await refused.until_closed() == []
         await eventually(lambda: world.gauge("refused_connections_total") == 1)
         await peer.nothing_more()
         await peer.close()

@@ -125,7 +125,6 @@ def same_name(monkeypatch: pytest.MonkeyPatch) -> str:
     return "0" * 12 + "-session-reference-1.txt"
 
 
-# FAULT: when the exclusive creation fails, `save` unlinks the name all the same, and so deletes somebody else's file.
 def test_a_name_that_is_taken_fails_the_save_and_leaves_the_other_file(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,8 +137,6 @@ def test_a_name_that_is_taken_fails_the_save_and_leaves_the_other_file(
     assert path.read_bytes() == b"first second"
 
 
-# FAULT: the name is registered before it is known to be free, so that taking back a failed request deletes the file of
-# another one.
 def test_taking_back_a_save_that_found_its_name_taken_leaves_the_other_file(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

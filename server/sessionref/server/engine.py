@@ -7,6 +7,7 @@ it at once, whatever its storage is doing. Batches keep their places until the a
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Final, Protocol
@@ -263,7 +264,7 @@ class Connection:
             self._accept_request(member, answers, place)
 
     def _accept_request(self, request: Request, answers: _Answers, place: int) -> None:
-        received = anyio.current_time()
+        received = time.monotonic()
         try:
             outcome = self._dispatcher.request(self, request)
             if isinstance(outcome, CallOutcome):
@@ -280,7 +281,8 @@ class Connection:
             answers.fill(place, data)
             self._observe(request.method, failure, received, data)
             return
-        entry = _InFlight(request, answers, place, received, received + self._limits.request_timeout_seconds)
+        deadline = anyio.current_time() + self._limits.request_timeout_seconds
+        entry = _InFlight(request, answers, place, received, deadline)
         self._in_flight[request.id] = entry
         answers.on_sent.append(lambda: self._forget(entry))
         self._tasks.start_soon(self._run, entry, outcome)
@@ -334,7 +336,7 @@ class Connection:
 
     def _observe(self, method: str, failure: RpcError | None, received: float, data: bytes) -> None:
         if self._observer is not None:
-            self._observer.answered(method, failure, anyio.current_time() - received, len(data))
+            self._observer.answered(method, failure, time.monotonic() - received, len(data))
 
     def _refuse(self, error: RpcError) -> None:
         self._outbox.put(OutgoingMessage(encode_error(None, error)))

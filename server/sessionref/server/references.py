@@ -62,6 +62,8 @@ def normalise_messages(messages: Sequence[Any], agent_id: str, limit: int) -> li
 
 def is_light(value: Any) -> bool:
     """Whether decoded JSON is small enough to be looked at at once; looks at a bounded part of it."""
+    if isinstance(value, str):
+        return len(value) <= INLINE_CHARACTERS
     weight = 0
     waiting = [value]
     while waiting:

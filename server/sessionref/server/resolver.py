@@ -119,7 +119,7 @@ class Resolver:
         Raises SessionReferenceError with any of the codes of contract section 1 but INVALID_CONFIG.
         """
         agent_id = join_surrogates(params.agent_id)
-        given = [params.content, params.references]
+        given = params.content if params.references is None else [params.content, params.references]
         message = await self._normalised(
             given, normalise_message, params.content, params.references, agent_id, self._settings.max_references
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -65,6 +66,8 @@ def serve(stores: Sequence[SessionStore], settings: Settings, options: ServeOpti
     with logging_to_standard_error(options.log_level), ExitStack() as resources:
         for warning in options.warnings:
             logger.warning("%s", warning)
+        # What was made so far stays: looking through it for garbage, again and again, only delays answers.
+        gc.freeze()
         server = _Server(stores, settings, options, _Watchdog(settings.limits), resources)
         exit_code = anyio.run(server.run)
     # An ordinary end would wait for every thread, and for every lock that one holds: a read that hangs, a log that

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import random
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -19,8 +20,8 @@ from sessionref.server.stores.dsh import DshLimits, DshStore
 from sessionref.server.stores.dsh.position import CHECKED_BYTES
 
 APPENDS = 1000
-FIRST = [event("tool/call", {"output": f"{number} " * 500}) for number in range(300)]
-LIMITS = DshLimits()
+SAVED_FROM_BYTES = 100_000
+FIRST = [event("tool/call", {"output": random.Random(number).randbytes(700).hex()}) for number in range(300)]
 
 
 class CountedReads:
@@ -68,15 +69,13 @@ def compressed(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def log(tmp_path: Path, compressed: bool) -> Path:
     found = DshHome(tmp_path / "home").write("s", FIRST, compressed=compressed, lines_a_frame=1)
-    size = found.stat().st_size
-    assert size > LIMITS.whole_bytes if compressed else size > LIMITS.saved_from_bytes
+    assert found.stat().st_size > SAVED_FROM_BYTES > DshLimits().whole_bytes
     return found
 
 
 @pytest.fixture
-def store(tmp_path: Path, compressed: bool) -> DshStore:
-    limits = DshLimits(saved_from_bytes=LIMITS.whole_bytes) if compressed else LIMITS
-    return DshStore(tmp_path / "home", limits=limits)
+def store(tmp_path: Path) -> DshStore:
+    return DshStore(tmp_path / "home", limits=DshLimits(saved_from_bytes=SAVED_FROM_BYTES))
 
 
 # FAULT: each reads the header and the checked bytes twice, before (`continues`) and behind (`position_after`) the new

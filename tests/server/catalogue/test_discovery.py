@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -14,7 +12,7 @@ import pytest
 
 from catalogue_doubles import LearningStore, age, open_database
 from dsh_fixtures import DshHome, assistant, title, user
-from resolver_doubles import MemoryStore, Stop, all_returned, hanging, never_cancelled
+from resolver_doubles import MemoryStore, all_returned, hanging
 from sessionref.protocol.errors import ErrorCode, ReadFailedReason, SessionReferenceError, read_failed
 from sessionref.protocol.methods import Candidate
 from sessionref.server.candidates import ListedSession, select_candidates

@@ -14,11 +14,9 @@ import pytest
 
 from catalogue_doubles import LearningStore
 from dsh_fixtures import DshHome, title
-from resolver_doubles import never_cancelled
 from sessionref.server.catalogue import watching
 from sessionref.server.catalogue.discovery import Discovery
 from sessionref.server.catalogue.watching import watch_sessions
-from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.dsh import DshLimits, DshStore
 from sessionref.server.threads import WorkerThreads
 

@@ -133,7 +133,6 @@ async def test_faults_of_the_carrier_have_dshs_statuses(tmp_path: Path) -> None:
         assert (await client.post("/api/sessionReferenceResolver/prepare", json=envelope())).status_code == 404
 
 
-# FAULT: facts section 9 has 404 for a method other than POST; Starlette's route answers 405.
 async def test_another_method_than_post_is_not_found(tmp_path: Path) -> None:
     async with dsh(tmp_path) as (_, client):
         assert (await client.get(PATH)).status_code == 404

@@ -122,7 +122,6 @@ async def test_who_has_no_token_is_told_how_to_give_one(tmp_path: Path) -> None:
     [
         ("GET", "/", 404),
         ("POST", "/", 404),
-        # FAULT: Starlette redirects to the path without the slash (its redirect_slashes), with 307.
         ("POST", "/rpc/", 404),
         ("GET", "/nothing", 404),
         ("GET", "/rpc", 405),
@@ -361,8 +360,6 @@ async def test_a_large_answer_reaches_a_client_that_takes_its_time(tmp_path: Pat
     assert len(json.loads(body)) == 60
 
 
-# FAULT: uvicorn takes the one body of an answer into its buffer at once (web_messages.send_json), so that it counts as
-# handed over although the peer has closed the request and never got it.
 async def test_closing_a_post_whose_answer_was_not_taken_removes_its_spills(tmp_path: Path) -> None:
     async with web(tmp_path) as (world, _):
         peer = await world.connect_http()
@@ -490,4 +487,4 @@ async def test_a_websocket_that_is_too_much_at_once_is_refused(tmp_path: Path) -
         status = await status_of(refused)
         assert world.gauge("refused_connections_total") == 1
         await peer.nothing_more()
-    assert status in (101, 503)
+    assert status == 503

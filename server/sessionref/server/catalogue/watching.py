@@ -77,8 +77,8 @@ async def _watch(index: SessionIndex, watched: set[Path]) -> None:
             ):
                 keys = (index.store.key_of(Path(path)) for _, path in changes)
                 index.mark_changed({key for key in keys if key is not None})
-    except (OSError, RuntimeError) as error:
+    except* (OSError, RuntimeError) as errors:
         # Too many watches, a folder that is gone, a platform without events.
-        logger.warning("sessions are not watched but looked at: %s", type(error).__name__)
+        logger.warning("sessions are not watched but looked at: %s", type(errors.exceptions[0]).__name__)
     finally:
         watched.difference_update(folders)
