@@ -139,7 +139,7 @@ class AssembledParams(msgspec.Struct, frozen=True, rename="camel", forbid_unknow
     context_window: _ContextWindow | None = None
 
 
-class CancelParams(msgspec.Struct, frozen=True):
+class CancelParams(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `$/cancelRequest` takes: the id of a request of the same connection."""
 
     id: str | int | float
@@ -285,7 +285,7 @@ def bind_params(kind: type[ParamsType], positional: tuple[Any, ...], named: dict
     if len(positional) > len(fields):
         raise invalid_params(f"at most {len(fields)} params are taken, {len(positional)} were given")
     given = dict(zip(fields, positional, strict=False)) | named
-    for name in given if kind.__struct_config__.forbid_unknown_fields else ():
+    for name in given:
         if name not in fields:
             raise invalid_params(f"unknown param {_shown(name)}")
     present = {name: value for name, value in given.items() if value is not None}

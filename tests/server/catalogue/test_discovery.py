@@ -435,5 +435,3 @@ def test_a_select_gets_rows_in_order_whatever_comes_later() -> None:
         assert seen[-1] == ["0", "a", "b"]
 
     anyio.run(run)
-
-

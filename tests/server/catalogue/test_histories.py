@@ -327,7 +327,9 @@ class Histories(RuleBasedStateMachine):
         then = path.stat().st_mtime_ns + seconds * 10**9
         os.utime(path, ns=(then, then))
 
-    @rule(name=st.sampled_from(IDS[:2]), cwd=st.sampled_from(PROJECTS), what=st.sampled_from(["folder", "link", "file"]))
+    @rule(
+        name=st.sampled_from(IDS[:2]), cwd=st.sampled_from(PROJECTS), what=st.sampled_from(["folder", "link", "file"])
+    )
     def clutter(self, name: str, cwd: str | None, what: str) -> None:
         """Something else has a session's name: a folder that has no log yet, a link, a file."""
         path = self.home.sessions / project_key(cwd) / name

@@ -126,9 +126,7 @@ def test_servers_in_processes_share_one_catalogue_and_answer_as_full_reads_do(tm
     here = Path(__file__).parent
     script = f"import sys; sys.path.insert(0, {str(here.parents[1])!r})\n{CHILD}"
     command = [sys.executable, "-c", script, str(writer.home.path), str(path), str(here)]
-    children = [
-        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)
-    ]
+    children = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
         for round_ in range(ROUNDS):
             writer.change()
@@ -157,7 +155,9 @@ def test_a_catalogue_that_one_server_deletes_is_no_trouble_for_the_other(tmp_pat
         for round_ in range(6):
             writer.change()
             one = serve_once(store, first, one, anew=round_ % 2 == 0)
-            (tmp_path / "catalogue" / ["catalogue.sqlite3", "catalogue.sqlite3-wal"][round_ % 2]).unlink(missing_ok=True)
+            (tmp_path / "catalogue" / ["catalogue.sqlite3", "catalogue.sqlite3-wal"][round_ % 2]).unlink(
+                missing_ok=True
+            )
             two = serve_once(store, second, two, anew=round_ % 2 == 1)
         first.close()
         serve_once(store, first, one, anew=True)

@@ -246,5 +246,3 @@ async def test_without_the_library_sessions_are_looked_at(home: DshHome, monkeyp
         await ask(discovery)
         grow(log)
         await until(lambda: is_due(discovery))
-
-

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dsh_fixtures import DshHome, assistant, event, header_line, title, user, zstd_frame
+from dsh_fixtures import DshHome, event, header_line, user, zstd_frame
 from resolver_doubles import never_cancelled
 from sessionref.server.stores.dsh import DshLimits
 from sessionref.server.stores.dsh.folders import Folder
@@ -213,5 +213,3 @@ def test_no_bytes_at_all_fail_to_be_a_state(data: bytes) -> None:
 @pytest.mark.parametrize("data", [None, b"", b"\xc1", b"\x91\xa1", b"\x91\xc4\x01\xff", b"\x91\xa1\xff", b"\x80"])
 def test_what_is_no_state_is_none(data: bytes | None) -> None:
     assert decode_state(data, Text) is None
-
-

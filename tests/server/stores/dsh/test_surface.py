@@ -45,7 +45,9 @@ def between(surface: Surface, first: int, last: int) -> list[int] | None:
 
 
 @given(operations)
-def test_appends_and_replacements_come_to_what_a_spliced_list_does(given_operations: list[tuple[str, int, int]]) -> None:
+def test_appends_and_replacements_come_to_what_a_spliced_list_does(
+    given_operations: list[tuple[str, int, int]],
+) -> None:
     surface, model, seq = Surface(), list[SurfaceNode](), 1000
     for kind, at, length in given_operations:
         seq += 1
