@@ -167,7 +167,7 @@ async def test_without_a_reference_content_comes_back_alone_and_no_store_is_touc
     assert answered(prepared) == {"content": content}
     assert given == content
     assert (store.captured, store.listings) == ([], 0)
-    await prepared.discard()
+    assert prepared.discard is None
 
 
 async def test_references_given_mean_that_the_content_is_not_parsed() -> None:
@@ -918,6 +918,7 @@ async def test_an_answer_that_is_lost_is_taken_back(tmp_path: Path) -> None:
     kept = await resolver.prepare(params("", "a"))
     lost = await resolver.prepare(params("", "a", "b"))
     assert len(files_below(tmp_path)) == 3
+    assert lost.discard is not None
     await lost.discard()
     await lost.discard()
 
@@ -935,6 +936,7 @@ async def test_a_removal_that_hangs_does_not_hold_up_the_call(monkeypatch: pytes
         monkeypatch.setattr(resolver_module, "remove_spills", hang)
         monkeypatch.setattr(resolver_module, "DISCARD_SECONDS", 0.01)
         with anyio.fail_after(5):
+            assert prepared.discard is not None
             await prepared.discard()
         assert stop.arrived == 1
 
@@ -1285,6 +1287,7 @@ async def test_a_cancel_after_the_saves_leaves_no_spill_once_the_answer_is_taken
     prepared = await canceller.run(lambda: call(resolver))
     assert spills.saves == 1
     if prepared is not None:
+        assert prepared.discard is not None
         await prepared.discard()
 
     assert files_below(tmp_path) == []

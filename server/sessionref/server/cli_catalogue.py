@@ -57,7 +57,8 @@ def run_index(stores: Sequence[SessionStore], settings: Settings, *, verify: boo
         sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     else:
         sessions = sum(report.sessions for report in reports)
-        lines = [f"{sessions} sessions in {seconds:.1f} s.", *_unreadable_lines(reports)]
+        lines = [f"{sessions} {'session' if sessions == 1 else 'sessions'} in {seconds:.1f} s."]
+        lines += _unreadable_lines(reports)
         lines += [f"{key} was changed in place; the catalogue is mended." for key in mended]
         sys.stdout.write("\n".join(lines) + "\n")
     return 1 if mended or any(report.failure for report in reports) else 0
@@ -148,8 +149,9 @@ def _verify(index: SessionIndex, database: CatalogueDatabase) -> list[str]:
     name = store_name(index.store)
     known = database.lessons(name)
     mended: list[str] = []
-    for number, row in enumerate(index.rows()):
-        _show_progress(number, len(index.rows()))
+    rows = index.rows()
+    for number, row in enumerate(rows):
+        _show_progress(number, len(rows))
         saved = database.capture_state(name, row.key)
         try:
             fresh = index.store.learn(row.key, None, _never, with_title=True)
@@ -160,13 +162,13 @@ def _verify(index: SessionIndex, database: CatalogueDatabase) -> list[str]:
                 with_state = index.store.capture_again(session_id, {row.key: saved}.get, _never)
                 is_known = with_state.capture == index.store.capture(session_id, _never)
         except SessionReferenceError:
-            # It cannot be read at all, which reading it will say.
-            continue
+            fresh, is_known = None, False
         if not is_known:
             mended.append(row.key)
             database.forget(name, [row.key])
             if fresh is not None:
                 database.save_lessons(name, {row.key: fresh})
+    _show_progress(len(rows), len(rows))
     return mended
 
 

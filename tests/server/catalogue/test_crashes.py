@@ -7,8 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -38,16 +36,21 @@ from sessionref.server.stores.dsh import DshLimits, DshStore
 store = DshStore(Path(sys.argv[1]), limits=DshLimits(whole_bytes=0, saved_from_bytes=0))
 database = CatalogueDatabase(Path(sys.argv[2]), max_bytes=60_000)
 ids = [header.session_id for header in store.list_sessions(lambda: None).sessions]
-sys.stdout.write("\\n")
-sys.stdout.flush()
+
+
+def step():
+    os.write(1, b".")
+
+
 while True:
     index = SessionIndex(store, database)
-    index.refresh(lambda: None)
-    index.read_titles(lambda: None, math.inf)
+    index.refresh(step)
+    index.read_titles(step, math.inf)
     sources = SessionSources([store], database)
     for session_id in ids:
-        sources.capture(session_id, lambda: None)
+        sources.capture(session_id, step)
     for row in index.rows():
+        step()
         database.forget(index._name, [row.key])
 """
 
@@ -61,7 +64,7 @@ def write_sessions(folder: Path) -> DshHome:
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home and a catalogue that knows all of it; the file, and its -wal and -shm as a crash leaves them."""
     folder = tmp_path_factory.mktemp("written")
     store = DshStore(write_sessions(folder).path, limits=LIMITS)
@@ -74,7 +77,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name in PARTS:
             shutil.copyfile(folder / "catalogue" / name, folder / name)
     shutil.rmtree(folder / "catalogue")
-    yield folder
+    return folder
 
 
 def know_everything(store: DshStore, database: CatalogueDatabase) -> None:
@@ -99,15 +102,14 @@ def test_an_indexer_that_is_killed_at_any_moment_leaves_nothing_wrong(tmp_path: 
     home = write_sessions(tmp_path)
     store, moments = DshStore(home.path, limits=LIMITS), random.Random(4)
     path = tmp_path / "catalogue" / "catalogue.sqlite3"
-    for round_ in range(12):
+    for round_ in range(20):
         command = [sys.executable, "-c", CHILD, str(home.path), str(path)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0) as child:
             try:
                 assert child.stdout is not None
-                assert child.stdout.readline() == b"\n"
-                # Not a wait for something: the moment of the crash.
-                time.sleep(moments.uniform(0, 0.08))
-                assert child.poll() is None
+                steps = moments.randrange(1, 600)
+                while steps > 0:
+                    steps -= len(child.stdout.read(steps)) or pytest.fail("the indexer ended by itself")
             finally:
                 child.kill()
         assert child.returncode == -signal.SIGKILL

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -56,6 +56,7 @@ from sessionref.server.stores.dsh import DshLimits, DshStore, project_key, sessi
 
 IDS = ["one", "two", "thr\u00ebe", "x/y"]
 PROJECTS = ["/a", "/b", None]
+CLUTTER = ["folder", "link", "file"]
 LIMITS = [
     DshLimits(whole_bytes=0, saved_from_bytes=0),
     DshLimits(whole_bytes=0, saved_from_bytes=0, piece_bytes=700, compressed_bytes=300),
@@ -69,8 +70,8 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(user, texts),
     st.builds(user, texts),
     st.builds(assistant, texts),
-    st.builds(lambda text: assistant(text, tool_call("c1"), tool_call("c2")), texts),
-    st.builds(lambda text: tool_result(text, call_id="c1", version=4), texts),
+    st.builds(assistant, texts, st.just(tool_call("c1")), st.just(tool_call("c2"))),
+    st.builds(tool_result, texts, call_id=st.just("c1"), version=st.just(4)),
     st.builds(title, st.sampled_from(["First", "Second", "Törd", "", "x" * 100, 5, "half \ud800"])),
     st.builds(descriptor, st.sampled_from(["researcher", "writer", ""])),
     st.sampled_from([turn_start(), turn_end(), step_start(), step_end(), plugin_message("hidden", 4)]),
@@ -383,7 +384,9 @@ class Histories(RuleBasedStateMachine):
 
 def test_what_is_known_from_before_equals_a_full_read_after_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index_module, "PROBLEMS_AGAIN_SECONDS", 0)
+    # Without shrinking, which takes minutes here; add it to look into a failure.
     steps = settings(
+        phases=[Phase.explicit, Phase.reuse, Phase.generate],
         max_examples=60,
         stateful_step_count=25,
         deadline=None,

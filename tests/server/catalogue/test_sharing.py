@@ -150,14 +150,13 @@ def tell(children: Sequence[subprocess.Popen[str]], what: str) -> None:
 def test_a_catalogue_that_one_server_deletes_is_no_trouble_for_the_other(tmp_path: Path) -> None:
     writer = Writer(tmp_path, 3)
     store = DshStore(writer.home.path, limits=LIMITS)
+    names = ["catalogue.sqlite3", "catalogue.sqlite3-wal"]
     with closing(open_database(tmp_path)) as first, closing(open_database(tmp_path)) as second:
         one, two = SessionIndex(store, first), SessionIndex(store, second)
         for round_ in range(6):
             writer.change()
             one = serve_once(store, first, one, anew=round_ % 2 == 0)
-            (tmp_path / "catalogue" / ["catalogue.sqlite3", "catalogue.sqlite3-wal"][round_ % 2]).unlink(
-                missing_ok=True
-            )
+            (tmp_path / "catalogue" / names[round_ % 2]).unlink(missing_ok=True)
             two = serve_once(store, second, two, anew=round_ % 2 == 1)
         first.close()
         serve_once(store, first, one, anew=True)

@@ -129,8 +129,8 @@ async def test_a_session_that_could_not_be_read_is_looked_at_again_after_an_even
     assert log.exists()
 
 
-# FAULT: what fails inside the task group comes out as an ExceptionGroup, which `except (OSError, RuntimeError)` does not
-# catch (watching.py, _watch): a system without watches left ends the whole server.
+# FAULT: what fails inside the task group comes out as an ExceptionGroup, which `except (OSError, RuntimeError)` does
+# not catch (watching.py, _watch): a system without watches left ends the whole server.
 async def test_where_events_fail_a_rescan_notices_and_the_log_says_so(
     home: DshHome, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,7 +149,11 @@ async def test_where_events_come_the_rescan_is_rare(home: DshHome, monkeypatch: 
     monkeypatch.setattr(watching, "RESCAN_SECONDS", 0.01)
     monkeypatch.setattr(watching, "WATCHED_RESCAN_SECONDS", NEVER)
     rescans: list[float] = []
-    monkeypatch.setattr(Discovery, "rescan", lambda self, seconds: rescans.append(seconds))
+
+    def count_rescan(discovery: Discovery, seconds: float) -> None:
+        rescans.append(seconds)
+
+    monkeypatch.setattr(Discovery, "rescan", count_rescan)
     log = home.write("a", [title("Old")])
     async with watched(DshStore(home.path, limits=LIMITS)) as discovery:
         await ask(discovery)
@@ -179,7 +183,11 @@ async def test_a_rescan_that_fails_does_not_end_the_watch(home: DshHome, monkeyp
 
 async def test_a_sessions_folder_that_comes_later_is_watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "WATCHED_RESCAN_SECONDS", 0.02)
-    monkeypatch.setattr(Discovery, "rescan", lambda self, seconds: None)
+
+    def no_rescan(discovery: Discovery, seconds: float) -> None:
+        pass
+
+    monkeypatch.setattr(Discovery, "rescan", no_rescan)
     async with watched(DshStore(tmp_path / "home", limits=LIMITS)) as discovery:
         await ask(discovery)
         log = DshHome(tmp_path / "home").write("a", [title("T")])

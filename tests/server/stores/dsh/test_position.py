@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -43,7 +43,7 @@ def home(tmp_path: Path) -> DshHome:
 
 
 @contextmanager
-def opened(home: DshHome) -> Iterator[OpenLog]:
+def opened(home: DshHome) -> Generator[OpenLog]:
     with Folder.root(home.sessions) as root, open_log(root, PLACE, DshLimits(), never_cancelled) as log:
         assert log is not None
         yield log

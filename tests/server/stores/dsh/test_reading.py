@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -135,7 +136,7 @@ def test_a_damaged_log_is_read_as_a_whole_again(home: DshHome) -> None:
         file.write(turn_end().line(1, 0))
 
     for known in (None, state):
-        failure = failure_of(lambda known=known: store.capture_again("s", {KEY: known}.get, never_cancelled))
+        failure = failure_of(partial(store.capture_again, "s", {KEY: known}.get, never_cancelled))
         assert failure.reason is ReadFailedReason.CORRUPT
 
 
@@ -179,7 +180,7 @@ def test_the_limit_of_a_conversation_holds_for_old_and_new_parts_together(home: 
     append(log, user("y" * 60), seq=1)
 
     for known in (None, state):
-        failure = failure_of(lambda known=known: store.capture_again("s", {KEY: known}.get, never_cancelled))
+        failure = failure_of(partial(store.capture_again, "s", {KEY: known}.get, never_cancelled))
         assert (failure.reason, failure.facts.limit) == (ReadFailedReason.TOO_LARGE, 100)
 
 
@@ -295,7 +296,7 @@ def test_a_project_folder_whose_name_is_no_unicode_is_refused_alike(home: DshHom
     with closing(open_database(tmp_path)) as database:
         sources = SessionSources([store], database)
         for capture in (store.capture, sources.capture):
-            failure = failure_of(lambda capture=capture: capture("s", never_cancelled))
+            failure = failure_of(partial(capture, "s", never_cancelled))
             assert failure.reason is ReadFailedReason.CORRUPT
 
 

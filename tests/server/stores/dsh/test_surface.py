@@ -62,6 +62,7 @@ def test_appends_and_replacements_come_to_what_a_spliced_list_does(
             start = at % len(model)
             expected = model[start : start + length]
             found = surface.between(expected[0].seq, expected[-1].seq, everything)
+            assert found is not None
             assert found == expected
             if kind == "replace":
                 surface.replace(found, node(seq))
