@@ -175,6 +175,9 @@ class MemoryTransport:
         self.sent += messages
         self._change()
 
+    def has_ended(self) -> bool:
+        return False
+
     async def aclose(self) -> None:
         """As the engine calls it."""
         self.closed += 1

@@ -98,7 +98,7 @@ def test_index_says_what_it_could_not_read_and_why(home: DshHome, run: Run) -> N
     code, said = run("index")
 
     assert code == 0
-    assert said.startswith("1 sessions in ")
+    assert said.startswith("1 session in ")
     rows = sorted(tuple(line.split()) for line in said.splitlines() if line.startswith("dsh"))
     assert rows == [
         ("dsh", "corrupt", "_no-cwd/broken"),
@@ -107,7 +107,6 @@ def test_index_says_what_it_could_not_read_and_why(home: DshHome, run: Run) -> N
     ]
 
 
-# FAULT: "1 sessions" (cli_catalogue.py, run_index).
 def test_one_session_is_said_as_one(home: DshHome, run: Run) -> None:
     home.write("a", [title("A")])
 
@@ -191,9 +190,6 @@ def test_verify_sees_an_edit_in_a_log_that_has_grown_since(home: DshHome, path: 
     assert known(home, path) == ["Beyond"]
 
 
-# FAULT: a session that no longer can be read behind the point to which it is known is passed over (cli_catalogue.py,
-# _verify: `except SessionReferenceError: continue`, "which reading it will say" - it does not: what is saved goes on
-# being the answer of `prepare` where a full read fails).
 def test_verify_finds_a_log_that_was_made_unreadable_in_place(home: DshHome, path: Path, run: Run) -> None:
     log = home.write("a", [title("A"), user("before"), *LONG, event("turn/end", {"turn": 1})])
     run("index")
@@ -308,7 +304,6 @@ def test_a_terminal_sees_how_far_index_has_come(
     assert said.endswith("\r[" + "#" * 30 + "] 3/3\n")
 
 
-# FAULT: the bar of `--verify` stops one short and leaves its line open (cli_catalogue.py, _verify).
 def test_a_terminal_sees_the_end_of_verify(
     home: DshHome, path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -37,6 +37,9 @@ class ByteDouble:
             raise TransportBroken
         self.written.append(data)
 
+    def has_ended(self) -> bool:
+        return False
+
     async def aclose(self) -> None:
         self.closed += 1
 

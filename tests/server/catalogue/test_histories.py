@@ -62,8 +62,7 @@ LIMITS = [
     DshLimits(whole_bytes=0, saved_from_bytes=0, piece_bytes=700, compressed_bytes=300),
     DshLimits(whole_bytes=3000, saved_from_bytes=1500, piece_bytes=5000),
 ]
-PADDING = "padding " * 40
-"""Makes a few events longer than the bytes that are checked before a position."""
+PADDING = "padding " * 40  # Makes a few events longer than the bytes that are checked before a position.
 
 texts = st.sampled_from(["", "a", "b" * 50, "ünï\u2028", "<tag>", PADDING * 3])
 events: st.SearchStrategy[Event] = st.one_of(
@@ -136,9 +135,11 @@ class Log:
 class Histories(RuleBasedStateMachine):
     """Sessions of one home, whatever happens to them, and all who know something of them from before."""
 
+    parent: Path  # Where each run has a folder of its own.
+
     def __init__(self) -> None:
         super().__init__()
-        self.folder = Path(tempfile.mkdtemp(prefix="sessionref-test-"))
+        self.folder = Path(tempfile.mkdtemp(dir=self.parent))
         self.home = DshHome(self.folder / "home")
         self.logs: dict[Path, Log] = {}
         self.states: dict[str, bytes] = {}
@@ -382,12 +383,15 @@ class Histories(RuleBasedStateMachine):
         return saved.capture
 
 
-def test_what_is_known_from_before_equals_a_full_read_after_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_known_from_before_equals_a_full_read_after_every_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Histories, "parent", tmp_path, raising=False)
     monkeypatch.setattr(index_module, "PROBLEMS_AGAIN_SECONDS", 0)
     # Without shrinking, which takes minutes here; add it to look into a failure.
     steps = settings(
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
-        max_examples=60,
+        max_examples=100,
         stateful_step_count=25,
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

@@ -129,8 +129,6 @@ async def test_a_session_that_could_not_be_read_is_looked_at_again_after_an_even
     assert log.exists()
 
 
-# FAULT: what fails inside the task group comes out as an ExceptionGroup, which `except (OSError, RuntimeError)` does
-# not catch (watching.py, _watch): a system without watches left ends the whole server.
 async def test_where_events_fail_a_rescan_notices_and_the_log_says_so(
     home: DshHome, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
