@@ -138,7 +138,6 @@ def test_the_ends_are_trimmed_after_the_cut() -> None:
     assert clean_label("x" * 79 + " yz", "eve") == "x" * 79
 
 
-
 def test_hidden_characters_and_runs_of_spaces_do_not_count_among_the_eighty() -> None:
     assert clean_label("\u200b" * 5000 + "x" + " " * 5000 + "y" * 100, "eve") == "x " + "y" * 78
 

@@ -114,8 +114,6 @@ def test_a_session_whose_folder_comes_before_its_log_is_listed(home: DshHome) ->
     assert list(titles(index).values()) == ["T"]
 
 
-# FAULT: of the folders without a log that a cancelled call was to look at, none is looked at again (index.py,
-# _list_new takes them out of `_empty` before they are read).
 def test_a_folder_without_a_log_is_looked_at_again_after_a_cancelled_call(home: DshHome) -> None:
     for name in ("s", "t"):
         (home.sessions / "_no-cwd" / name).mkdir(parents=True)
@@ -131,7 +129,6 @@ def test_a_folder_without_a_log_is_looked_at_again_after_a_cancelled_call(home: 
     assert sorted(map(str, titles(index).values())) == ["s", "t"]
 
 
-# FAULT: sessions that are hidden as doubles are no rows, and a rescan looks at rows alone (index.py, rescan).
 def test_a_session_whose_double_loses_its_log_is_listed_again(home: DshHome) -> None:
     home.write("s", [title("T")], cwd="/a")
     double = home.write("s", [title("T")], cwd="/b")
@@ -144,8 +141,6 @@ def test_a_session_whose_double_loses_its_log_is_listed_again(home: DshHome) -> 
     assert index_view(index) == full_view(index.store)
 
 
-# FAULT: a project that could not be listed once has its time noted and is not tried again until it changes
-# (index.py, refresh and _list_group); one moment without descriptors hides all its sessions for good.
 def test_a_project_that_could_not_be_listed_once_is_tried_again(database: CatalogueDatabase) -> None:
     failures = iter([read_failed(ReadFailedReason.IO)])
 
@@ -217,7 +212,6 @@ def test_a_read_that_hangs_costs_other_callers_its_own_row_alone(with_title: boo
     assert titles(index) == {"p/a": "A", "p/b": "B", "p/c": "C"}
 
 
-# FAULT: two calls that both see that a group is gone both delete it (index.py, refresh: `del self._members[group]`).
 def test_two_calls_that_find_a_project_gone_at_once_both_succeed(
     database: CatalogueDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -312,8 +306,6 @@ def test_a_group_that_did_not_change_is_not_listed_again(home: DshHome, monkeypa
     assert listed == ["_no-cwd"]
 
 
-# FAULT: a stamp is believed although it was taken within the grain of the times in it, on file systems whose grain is
-# coarse (1 s or 2 s on some; groups are guarded by RACY_NANOSECONDS, stamps are not) (sessions.py, has_stamp).
 @pytest.mark.parametrize("what", ["generation", "same length"])
 def test_a_log_that_changed_within_the_grain_of_its_time_is_read_again(home: DshHome, what: str) -> None:
     log = home.write("s", [user("x"), title("Old")], version=3)

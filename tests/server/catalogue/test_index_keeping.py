@@ -119,7 +119,6 @@ def test_sessions_that_went_while_no_server_ran_are_purged_from_the_file(databas
     assert kept == ["p/b", "p/c"]
 
 
-# FAULT: a capture of a session that was never listed is not purged either: `forget` knows members of groups alone.
 def test_a_capture_of_a_session_that_is_gone_is_purged_though_it_was_never_listed(database: CatalogueDatabase) -> None:
     store = memory(a="A")
     database.save_capture_state(store_name(store), "p/gone", b"state")
@@ -128,7 +127,6 @@ def test_a_capture_of_a_session_that_is_gone_is_purged_though_it_was_never_liste
     assert database.capture_state(store_name(store), "p/gone") is None
 
 
-# FAULT: `_learn` forgets the row in memory when there is no log any more, and keeps it in the file.
 def test_a_session_whose_log_is_gone_is_purged_though_its_folder_stays(
     home: DshHome, database: CatalogueDatabase
 ) -> None:
@@ -146,7 +144,6 @@ def test_a_session_whose_log_is_gone_is_purged_though_its_folder_stays(
 def test_a_project_that_cannot_be_listed_for_a_moment_does_not_cost_what_is_known_of_it(
     database: CatalogueDatabase,
 ) -> None:
-    # FAULT: all its lessons and captures are deleted from the file (index.py, _list_group: `keys = []`).
     is_failing = False
 
     def fail(group: str) -> None:
@@ -186,8 +183,6 @@ def test_a_cancelled_read_keeps_what_it_learnt_and_is_taken_up_again(database: C
     assert len(store.learnt) == 1
 
 
-# FAULT: the lessons of the catalogue are taken out of `_loaded` before the look that a cancel interrupts, and are
-# lost (index.py, _list_new): the next keystroke reads every header of the home again.
 def test_a_cancel_while_the_catalogue_is_compared_does_not_cost_what_it_knows(database: CatalogueDatabase) -> None:
     titles(SessionIndex(memory(a="A", b="B"), database))
     store = LearningStore(before_changed=lambda check: check())

@@ -161,8 +161,6 @@ async def test_where_events_come_the_rescan_is_rare(home: DshHome, monkeypatch: 
         assert len(rescans) <= count + 1
 
 
-# FAULT: a SessionReferenceError of a rescan is caught nowhere (watching.py, watch_sessions; index.py, rescan ->
-# look_again -> store.changed): a sessions folder that cannot be opened for a moment ends the whole server.
 async def test_a_rescan_that_fails_does_not_end_the_watch(home: DshHome, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "watchfiles", None)
     monkeypatch.setattr(watching, "RESCAN_SECONDS", 0.01)

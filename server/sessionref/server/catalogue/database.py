@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Of the tables and of what their values hold; another one is thrown away and made anew."""
 
 LOCK_SECONDS: Final = 0.2
@@ -118,6 +118,17 @@ class CatalogueDatabase:
         if rows:
             self._attempt(lambda connection: connection.executemany(_PUT_LESSON, rows), None)
 
+    def keys(self, store: str) -> set[str]:
+        """The keys of a store of which there is anything."""
+
+        def read(connection: sqlite3.Connection) -> set[str]:
+            found = connection.execute(
+                "SELECT key FROM lessons WHERE store = ? UNION SELECT key FROM captures WHERE store = ?", (store, store)
+            )
+            return {key for (key,) in found}
+
+        return self._attempt(read, set())
+
     def forget(self, store: str, keys: Iterable[str]) -> None:
         """Remove everything about sessions that are gone."""
         rows = [(store, key) for key in keys]
@@ -166,14 +177,15 @@ class CatalogueDatabase:
             captures, size = connection.execute("SELECT count(*), coalesce(sum(size), 0) FROM captures").fetchone()
             return lessons, captures, size
 
-        found = self._attempt(read, None)
+        exists = self._path.exists()
+        found = self._attempt(read, None) if exists else None
         lessons, captures, capture_bytes = found or (0, 0, 0)
         size = 0
         for name in _file_names(self._path):
             with suppress(OSError):
                 size += name.stat().st_size
         return CatalogueFacts(
-            state="ok" if found is not None else "unusable",
+            state="ok" if found is not None else "unusable" if exists else "absent",
             file_bytes=size,
             lessons=lessons,
             captures=captures,

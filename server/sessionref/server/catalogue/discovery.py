@@ -32,6 +32,12 @@ Select = Callable[[Sequence[ListedSession], CheckCancelled], list[tuple[ListedSe
 CHECKED_ROWS: Final = 100
 """Rows of an answer that are compared with what is stored now: more than anybody sees at once."""
 
+LISTING_SECONDS: Final = 10.0
+"""How long a call waits for the list itself: without a session's header there is no row to answer with."""
+
+READ_ON_SECONDS: Final = 1.0
+"""How long titles are read in one go while nobody waits for them."""
+
 MAX_REMEMBERED_PROBLEMS: Final = 10_000
 """Sessions whose problem has been logged; beyond it a store is in such a state that repeating it does no harm."""
 
@@ -53,6 +59,7 @@ class Discovery:
         self.indexes = {store: SessionIndex(store, database) for store in stores if isinstance(store, CataloguedStore)}
         self._reading_titles = anyio.Lock()
         self._asked = anyio.Event()
+        self._left_unread = anyio.Event()
         self._logged: set[tuple[str, str, str]] = set()
         self._merged: tuple[list[Sequence[ListedSession]], list[ListedSession]] = [], []
 
@@ -62,15 +69,36 @@ class Discovery:
         Waits for titles that are not read yet, but not longer than it was told to. Raises SessionReferenceError
         READ_FAILED if a store as a whole cannot be read.
         """
-        self._asked.set()
+        with anyio.move_on_after(max(LISTING_SECONDS, self._wait_seconds)):
+            await self._threads.run(self._refresh)
         deadline = time.monotonic() + self._wait_seconds
-        answer = await self._threads.run(self._answer_if_read, select, deadline)
-        if answer is None:
-            with anyio.move_on_after(self._wait_seconds):
-                async with self._reading_titles:
-                    await self._threads.run(self._read_titles, deadline)
-            answer = await self._threads.run(self._answer, select, deadline)
-        return answer
+        if self._has_unread():
+            await self._wait_for_titles(deadline)
+        candidates, has_changed = await self._threads.run(self._answer, select)
+        if has_changed:
+            await self._wait_for_titles(deadline)
+            candidates, _ = await self._threads.run(self._answer, select)
+        # Not before the answer: watching thousands of folders takes its time.
+        self._asked.set()
+        if self._has_unread():
+            self._left_unread.set()
+        return candidates
+
+    async def read_on(self) -> None:
+        """Read the titles that calls had no time for, until cancelled."""
+        while True:
+            await self._left_unread.wait()
+            self._left_unread = anyio.Event()
+            while self._has_unread():
+                await self._wait_for_titles(time.monotonic() + READ_ON_SECONDS, READ_ON_SECONDS + 1)
+
+    async def _wait_for_titles(self, deadline: float, seconds: float | None = None) -> None:
+        with anyio.move_on_after(max(0.0, deadline - time.monotonic()) if seconds is None else seconds):
+            async with self._reading_titles:
+                await self._threads.run(self._read_titles, deadline)
+
+    def _has_unread(self) -> bool:
+        return any(index.has_unread for index in self.indexes.values())
 
     async def until_asked(self) -> None:
         """Wait for the first call: whoever never asks needs nothing watched."""
@@ -81,24 +109,19 @@ class Discovery:
         for index in self.indexes.values():
             index.rescan(check_cancelled, seconds)
 
-    def _answer_if_read(self, select: Select, deadline: float) -> list[Candidate] | None:
-        """The answer, in one go with a look at what is new; None if there are titles to wait for."""
+    def _refresh(self) -> None:
         for index in self.indexes.values():
             index.refresh(check_cancelled)
-        if any(index.has_unread for index in self.indexes.values()):
-            return None
-        return self._answer(select, deadline)
 
     def _read_titles(self, deadline: float) -> None:
         for index in self.indexes.values():
             index.read_titles(check_cancelled, deadline)
 
-    def _answer(self, select: Select, deadline: float) -> list[Candidate]:
+    def _answer(self, select: Select) -> tuple[list[Candidate], bool]:
+        """The answer from what is known, and whether sessions in it have changed meanwhile."""
         chosen = select(self._rows(), check_cancelled)
-        if self._has_changed([row for row, _ in chosen[:CHECKED_ROWS]]):
-            self._read_titles(deadline)
-            chosen = select(self._rows(), check_cancelled)
-        return [candidate for _, candidate in chosen]
+        has_changed = self._has_changed([row for row, _ in chosen[:CHECKED_ROWS] if not row.title_pending])
+        return [candidate for _, candidate in chosen], has_changed
 
     def _has_changed(self, rows: Sequence[ListedSession]) -> bool:
         changed = False

@@ -31,6 +31,9 @@ RESCANNED_NEWEST: Final = 64
 
 RESCANNED_TOGETHER: Final = 256
 
+OTHERS_SECONDS: Final = 1.0
+"""How long a session may take another call to list before calls pass it by."""
+
 PROBLEMS_AGAIN_SECONDS: Final = 30.0
 """How often what cannot be read is tried again: finding that out may take a whole read."""
 
@@ -64,11 +67,12 @@ class SessionIndex:
         self._loaded: dict[str, Lesson] | None = None
         self._to_list: set[str] = set()
         self._to_read: set[str] = set()
-        self._being_read: set[str] = set()
+        self._being_read: dict[str, float] = {}
         self._empty: dict[str, None] = {}
         self._listed: tuple[list[ListedSession], list[Unlisted]] | None = None
         self._rescan_from = 0
         self._problems_tried = 0.0
+        self._is_purged = False
 
     @property
     def has_unread(self) -> bool:
@@ -78,7 +82,7 @@ class SessionIndex:
     @property
     def unread(self) -> int:
         """How many titles are due that nobody is reading now."""
-        return len(self._to_read - self._being_read)
+        return len(self._to_read - self._being_read.keys())
 
     def rows(self) -> list[ListedSession]:
         """The rows of all listed sessions, in row order; not to be changed."""
@@ -120,14 +124,18 @@ class SessionIndex:
         groups = self.store.groups()
         self._load()
         for group in self._groups.keys() - groups.keys():
-            self._replace_group(group, ())
-            del self._members[group]
+            self._forget(self._replace_group(group, ()))
+            self._members.pop(group, None)
             self._group_problems.pop(group, None)
+        listed: dict[str, int] = {}
         for group, changed in groups.items():
             if self._groups.get(group) != changed or now - changed < RACY_NANOSECONDS:
                 check()
-                self._list_group(group, check)
-        self._groups = groups
+                if not self._list_group(group, check):
+                    continue
+            listed[group] = changed
+        # A group that failed has no time noted, and so is tried again.
+        self._groups = listed
         self._list_new(check)
 
     def read_titles(self, check: CheckCancelled, deadline: float) -> None:
@@ -169,6 +177,8 @@ class SessionIndex:
             self.mark_changed(problems)
         keys = [row.key for row in self.rows()]
         self.look_again(keys[:RESCANNED_NEWEST], check)
+        # Those that are hidden, as doubles are, may be so no more.
+        keys += self._entries.keys() - set(keys)
         for _ in range(0, len(keys), RESCANNED_TOGETHER):
             if time.monotonic() >= deadline:
                 break
@@ -182,18 +192,23 @@ class SessionIndex:
         if self._loaded is None:
             self._loaded = {} if self._database is None else self._database.lessons(self._name)
 
-    def _list_group(self, group: str, check: CheckCancelled) -> None:
+    def _list_group(self, group: str, check: CheckCancelled) -> bool:
+        """Take up what a group holds; whether it could be listed."""
         try:
             keys = self.store.keys(group, check)
         except SessionReferenceError as failure:
             self._group_problems[group] = str(failure.reason)
+            # It may be back in a moment, so that what is known of its sessions stays in the file.
+            self._replace_group(group, ())
+            self._loaded = None
             self._listed = None
-            keys = []
-        else:
-            self._group_problems.pop(group, None)
-        self._replace_group(group, keys)
+            return False
+        self._group_problems.pop(group, None)
+        self._forget(self._replace_group(group, keys))
+        return True
 
-    def _replace_group(self, group: str, keys: Collection[str]) -> None:
+    def _replace_group(self, group: str, keys: Collection[str]) -> set[str]:
+        """Let a group have these keys; returns those that it has no more."""
         with self._lock:
             gone = self._members.get(group, set()).difference(keys)
             self._members[group] = set(keys)
@@ -207,7 +222,7 @@ class SessionIndex:
                 if key not in self._entries:
                     self._entries[key] = _Entry()
                     self._to_list.add(key)
-        self._forget(gone)
+        return gone
 
     def _forget(self, keys: Iterable[str]) -> None:
         if self._database is not None:
@@ -217,22 +232,21 @@ class SessionIndex:
         """List what is new: from the catalogue where that still holds, else from the store."""
         loaded = self._loaded or {}
         with self._lock:
-            known = {key: loaded.pop(key) for key in self._to_list & loaded.keys()}
+            known = {key: loaded[key] for key in self._to_list & loaded.keys()}
         if known:
             changed = set(self.store.changed({key: lesson.stamp for key, lesson in known.items()}, check))
             with self._lock:
                 for key, lesson in known.items():
                     self._take(key, lesson, is_current=key not in changed)
         with self._lock:
-            empty = list(islice(self._empty, EMPTY_TOGETHER))
-            for key in empty:
-                del self._empty[key]
-            new = [*self._to_list, *empty]
+            new = [*self._to_list, *islice(self._empty, EMPTY_TOGETHER)]
         self._learn_all(new, check, with_title=False)
-        if loaded:
-            # What the catalogue knows beyond what there is, is gone.
-            self._forget(loaded)
+        if not self._is_purged and not self._group_problems:
+            # What the catalogue has beyond what there is, is gone.
+            self._is_purged = True
             self._loaded = {}
+            if self._database is not None:
+                self._forget(self._database.keys(self._name) - self._entries.keys())
 
     def _learn_all(self, keys: Iterable[str], check: CheckCancelled, *, with_title: bool) -> None:
         """Read sessions one by one; what was learnt is kept, also if the request is cancelled on the way."""
@@ -254,11 +268,12 @@ class SessionIndex:
             self._database.save_lessons(self._name, learnt)
 
     def _learn(self, key: str, check: CheckCancelled, *, with_title: bool) -> Lesson | None:
+        self._wait_for(key, check)
         with self._lock:
             entry = self._entries.get(key)
             if entry is None or key in self._being_read:
                 return None
-            self._being_read.add(key)
+            self._being_read[key] = time.monotonic()
             known = entry.lesson
             self._to_read.discard(key)
         lesson: Lesson | None = None
@@ -271,11 +286,12 @@ class SessionIndex:
             with self._lock:
                 if key in self._entries and known is not None:
                     self._to_read.add(key)
-                self._being_read.discard(key)
+                self._being_read.pop(key, None)
             raise
         with self._lock:
-            self._being_read.discard(key)
+            self._being_read.pop(key, None)
             self._to_list.discard(key)
+            self._empty.pop(key, None)
             if lesson is not None:
                 self._take(key, lesson, is_current=True)
             elif (entry := self._entries.get(key)) is not None:
@@ -284,7 +300,18 @@ class SessionIndex:
                     # A folder without a log, which may get one at any time and tell nobody.
                     self._empty[key] = None
                 self._listed = None
+        if lesson is None and problem is None and known is not None:
+            self._forget([key])
         return lesson
+
+    def _wait_for(self, key: str, check: CheckCancelled) -> None:
+        """Let another thread finish reading a session that is new to both; one that hangs is not waited for."""
+        while key in self._to_list:
+            began = self._being_read.get(key)
+            if began is None or time.monotonic() >= began + OTHERS_SECONDS:
+                return
+            check()
+            time.sleep(OTHERS_SECONDS / 100)
 
     def _take(self, key: str, lesson: Lesson, *, is_current: bool) -> None:
         entry = self._entries.get(key)

@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 import anyio
 
+from sessionref.protocol.errors import SessionReferenceError
 from sessionref.server.catalogue.discovery import Discovery
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.threads import WorkerThreads
@@ -34,12 +35,17 @@ async def watch_sessions(discovery: Discovery, threads: WorkerThreads) -> None:
     await discovery.until_asked()
     watched: set[Path] = set()
     async with anyio.create_task_group() as tasks:
+        tasks.start_soon(discovery.read_on)
         for index in discovery.indexes.values():
             tasks.start_soon(_watch, index, watched)
         while True:
             everything = {folder for index in discovery.indexes.values() for folder in index.store.watched_folders()}
             await anyio.sleep(WATCHED_RESCAN_SECONDS if everything <= watched else RESCAN_SECONDS)
-            await threads.run(discovery.rescan, RESCAN_BUDGET_SECONDS)
+            try:
+                await threads.run(discovery.rescan, RESCAN_BUDGET_SECONDS)
+            except SessionReferenceError as failure:
+                # Whoever asks for candidates is told; here it may be better next time.
+                logger.debug("a rescan failed: %s", failure.reason)
 
 
 async def _until_cancelled(stop: anyio.Event) -> None:

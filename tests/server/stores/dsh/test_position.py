@@ -17,15 +17,15 @@ from dsh_fixtures import DshHome, event, header_line, user, zstd_frame
 from resolver_doubles import never_cancelled
 from sessionref.server.stores.dsh import DshLimits
 from sessionref.server.stores.dsh.folders import Folder
+from sessionref.server.stores.dsh.frames import CHECKED_BYTES
 from sessionref.server.stores.dsh.layout import LogName
 from sessionref.server.stores.dsh.position import (
-    CHECKED_BYTES,
     LogPosition,
     continues,
     decode_state,
     encode_state,
 )
-from sessionref.server.stores.dsh.sessions import OpenLog, Place, open_log
+from sessionref.server.stores.dsh.sessions import KnownLog, OpenLog, Place, open_log
 
 PADDED = [event("tool/call", {"output": str(number) * 900}) for number in range(20)]
 PLACE = Place("_no-cwd", "s")
@@ -43,8 +43,8 @@ def home(tmp_path: Path) -> DshHome:
 
 
 @contextmanager
-def opened(home: DshHome) -> Generator[OpenLog]:
-    with Folder.root(home.sessions) as root, open_log(root, PLACE, DshLimits(), never_cancelled) as log:
+def opened(home: DshHome, known: KnownLog | None = None) -> Generator[OpenLog]:
+    with Folder.root(home.sessions) as root, open_log(root, PLACE, DshLimits(), never_cancelled, known) as log:
         assert log is not None
         yield log
 
@@ -60,7 +60,7 @@ def position_of(home: DshHome) -> LogPosition:
 
 def is_continued(home: DshHome, position: LogPosition) -> bool:
     with opened(home) as log:
-        return continues(position, log.name, log.file)
+        return continues(position, log.name, log.file) is not None
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "zstd"])
@@ -186,13 +186,17 @@ def test_lines_of_a_frame_that_is_not_finished_have_no_position_behind_them(home
         assert opened_log.position() is None
 
 
-def test_a_log_that_was_rewritten_while_it_was_read_has_no_position(home: DshHome) -> None:
+def test_a_log_that_was_cut_while_it_was_read_is_read_anew(home: DshHome) -> None:
     log = home.write("s", PADDED)
     with opened(home) as opened_log:
         for _ in opened_log.blocks:
             pass
         os.truncate(log, log.stat().st_size - 100)
-        assert opened_log.position() is None
+        position = opened_log.position()
+        assert position is not None
+        known = KnownLog(position, opened_log.header)
+    with opened(home, known) as again:
+        assert not again.is_continued
 
 
 @given(st.text(st.characters(codec=None)))

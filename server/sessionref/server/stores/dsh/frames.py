@@ -15,7 +15,10 @@ from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.dsh.limits import DshLimits
 from sessionref.server.stores.dsh.problems import corrupt, too_large
 
-__all__ = ("LogReader",)
+__all__ = ("CHECKED_BYTES", "LogReader")
+
+CHECKED_BYTES: Final = 4096
+"""Stored bytes before a position that must be the same: a page, which no two different logs share by chance."""
 
 _FRAME_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 _FIRST_BYTES: Final = 4096
@@ -28,8 +31,8 @@ class LogReader:
     """One pass over a log, from its start or from a position at which an earlier pass ended.
 
     `torn` is true, after the last block, if the log ends in an incomplete line or frame. `position` is then where
-    another pass can go on, and `is_resumable` whether the blocks went no further than that; `header_end` is where the
-    header line, or its frame, ended.
+    another pass can go on, `tail` the stored bytes before it, and `is_resumable` whether the blocks went no further
+    than that; `header` is the header line, or its frame, as it is stored. `block_bytes` counts what the blocks held.
     """
 
     def __init__(
@@ -41,11 +44,16 @@ class LogReader:
         limits: DshLimits,
         check: CheckCancelled,
         start: int = 0,
+        tail: bytes = b"",
     ) -> None:
         self.torn = False
         self.position = start
-        self.header_end = 0
+        self.header = b""
         self.is_resumable = True
+        self.block_bytes = 0
+        self.tail = tail
+        self._recent = tail
+        self._first: list[bytes] = []
         self._descriptor = descriptor
         self._offset = start
         self._left = max(0, size - start)
@@ -64,16 +72,19 @@ class LogReader:
         """
         for piece in self._frames() if self._compressed else self._pieces():
             block = self._complete_lines(piece)
-            if not self._compressed:
-                self.position = self._offset - self._open_bytes
             if not block:
                 continue
+            if not self._compressed:
+                self.position = self._offset - self._open_bytes
+                self.tail = (self.tail[-CHECKED_BYTES:] + block[-CHECKED_BYTES:])[-CHECKED_BYTES:]
+            self.block_bytes += len(block)
             # Lines of a frame that is not over yet are beyond what another pass could go on from.
             self.is_resumable = not self._compressed
             if not self._header_read:
                 self._header_read = True
                 end = block.index(b"\n") + 1
-                self.header_end = end
+                if not self._compressed:
+                    self.header = block[:end]
                 yield block[:end]
                 block = block[end:]
             if block:
@@ -104,6 +115,11 @@ class LogReader:
         data = os.read(self._descriptor, min(size, self._left))
         self._left = self._left - len(data) if data else 0
         self._offset += len(data)
+        if self._compressed:
+            # A frame may end anywhere in what is given next, and its tail reach back from there.
+            self._recent = (self._recent + data)[-(CHECKED_BYTES + len(data) + len(_FRAME_MAGIC)) :]
+            if not self._first_frame_read:
+                self._first.append(data)
         return data
 
     def _pieces(self) -> Iterator[bytes]:
@@ -157,7 +173,9 @@ class LogReader:
             if self._open_bytes or not self._header_read:
                 raise corrupt()
             self.position = self._offset - (len(data) - at)
+            end = len(self._recent) - (len(data) - at)
+            self.tail = self._recent[max(0, end - CHECKED_BYTES) : end]
             if not self._first_frame_read:
-                self.header_end = self.position
+                self.header, self._first = b"".join(self._first)[: self.position], []
             self._first_frame_read = True
             self.is_resumable = True

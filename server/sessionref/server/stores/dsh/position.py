@@ -13,15 +13,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from sessionref.server.stores.dsh.folders import OpenFile
-from sessionref.server.stores.dsh.frames import LogReader
+from sessionref.server.stores.dsh.frames import CHECKED_BYTES, LogReader
 from sessionref.server.stores.dsh.layout import LogName
 
 __all__ = ("LogPosition", "continues", "decode_state", "encode_state", "position_after")
 
 State = TypeVar("State", bound=msgspec.Struct)
-
-CHECKED_BYTES: Final = 4096
-"""Bytes before a position that must be the same: a page, which no two different logs share by chance."""
 
 _DIGEST_BYTES: Final = 16
 
@@ -38,33 +35,35 @@ class LogPosition(msgspec.Struct, frozen=True, array_like=True):
     tail_digest: bytes
 
 
-def continues(position: LogPosition, name: LogName, file: OpenFile) -> bool:
-    """Whether the open file is the log of a position, grown or not. Reads the header and the checked bytes alone."""
-    return (
-        (position.name, position.inode) == (name.name, file.facts.st_ino)
-        and position.offset <= position.size <= file.facts.st_size
-        and position.header_digest == _digest(file, 0, position.header_end)
-        and position.tail_digest == _digest(file, position.offset - CHECKED_BYTES, position.offset)
-    )
-
-
-def position_after(reader: LogReader, header_end: int, name: LogName, file: OpenFile) -> LogPosition | None:
-    """The position at which a finished pass ended; None if none can be told apart from a later change."""
-    if not reader.is_resumable or not header_end:
+def continues(position: LogPosition, name: LogName, file: OpenFile) -> bytes | None:
+    """The bytes before a position if the open file is its log, grown or not; reads those and the header alone."""
+    if (position.name, position.inode) != (name.name, file.facts.st_ino):
         return None
-    position = LogPosition(
+    if not position.offset <= position.size <= file.facts.st_size:
+        return None
+    if position.header_digest != _digest(_read(file, 0, position.header_end)):
+        return None
+    tail = _read(file, max(0, position.offset - CHECKED_BYTES), position.offset)
+    return tail if position.tail_digest == _digest(tail) else None
+
+
+def position_after(reader: LogReader, known: LogPosition | None, name: LogName, file: OpenFile) -> LogPosition | None:
+    """The position at which a finished pass ended; None if another pass cannot go on from there.
+
+    `known` is where the pass began, if that was not the start. Nothing is read again: a log that is written meanwhile
+    is known by what was read of it.
+    """
+    if not reader.is_resumable or not (known or reader.header):
+        return None
+    return LogPosition(
         name.name,
         file.facts.st_ino,
         file.facts.st_size,
-        header_end,
-        _digest(file, 0, header_end),
+        known.header_end if known else len(reader.header),
+        known.header_digest if known else _digest(reader.header),
         reader.position,
-        _digest(file, reader.position - CHECKED_BYTES, reader.position),
+        _digest(reader.tail),
     )
-    now = os.fstat(file.descriptor)
-    # What was hashed just now must be what was read before.
-    unchanged = (now.st_size, now.st_mtime_ns) == (file.facts.st_size, file.facts.st_mtime_ns)
-    return position if unchanged else None
 
 
 def encode_state(state: msgspec.Struct) -> bytes | None:
@@ -83,10 +82,13 @@ def decode_state(data: bytes | None, kind: type[State]) -> State | None:
         return None
 
 
-def _digest(file: OpenFile, start: int, end: int) -> bytes:
-    start = max(0, start)
+def _read(file: OpenFile, start: int, end: int) -> bytes:
     os.lseek(file.descriptor, start, os.SEEK_SET)
     data = b""
     while len(data) < end - start and (part := os.read(file.descriptor, end - start - len(data))):
         data += part
+    return data
+
+
+def _digest(data: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES).digest()

@@ -72,8 +72,9 @@ def capture_log(
         )
         is_news = saved is None or not is_continued or log.reader.position != saved.position.offset
         state: bytes | None = None
-        # A damaged log has an end that only a full read finds again, and a short one is read as fast as a state.
-        if is_news and not scan.skipped_lines and log.file.facts.st_size >= limits.saved_from_bytes:
+        # A short log is read as fast as a state, and a damaged one has an end that only a full read finds again.
+        is_long = is_continued or log.reader.block_bytes >= limits.saved_from_bytes
+        if is_news and is_long and not scan.skipped_lines:
             position = log.position()
             if position is not None:
                 state = encode_state(_SavedState(position, log.header, fold.state()))

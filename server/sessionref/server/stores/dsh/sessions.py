@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -37,7 +38,10 @@ __all__ = (
 )
 
 
-_STAMPS: Final = msgspec.msgpack.Decoder(tuple[int, str, int, int, int])
+_STAMPS: Final = msgspec.msgpack.Decoder(tuple[int, str, int, int, int, bool])
+
+FRESH_NANOSECONDS: Final = 2_000_000_000
+"""The coarsest grain of time that a file system in use has."""
 
 
 class Place(NamedTuple):
@@ -71,11 +75,11 @@ class OpenLog(NamedTuple):
     name: LogName
     file: OpenFile
     stamp: bytes
-    known_header_end: int
+    began_at: LogPosition | None
 
     def position(self) -> LogPosition | None:
         """Where another pass can go on, once all blocks were taken; None if it must begin anew."""
-        return position_after(self.reader, self.known_header_end or self.reader.header_end, self.name, self.file)
+        return position_after(self.reader, self.began_at, self.name, self.file)
 
 
 def shown_key(key: str) -> str:
@@ -158,19 +162,19 @@ def open_log(
             yield None
             return
         with folder.file(name.name) as file:
-            is_continued = known is not None and continues(known.position, name, file)
-            start, known_header_end = 0, 0
-            if known is not None and is_continued:
-                start, known_header_end = known.position.offset, known.position.header_end
+            tail = None if known is None else continues(known.position, name, file)
+            began_at = None if known is None or tail is None else known.position
             reader = LogReader(
                 file.descriptor,
                 file.facts.st_size,
                 compressed=name.compressed,
                 limits=limits,
                 check=check,
-                start=start,
+                start=0 if began_at is None else began_at.offset,
+                tail=tail or b"",
             )
             blocks = reader.blocks()
+            is_continued = began_at is not None
             header = known.header if known is not None and is_continued else _header(next(blocks, b""), name, limits)
             if not _lies_at(root, folder, place, header):
                 raise corrupt()
@@ -183,25 +187,27 @@ def open_log(
                 name,
                 file,
                 encode_stamp(changed, name.name, file.facts),
-                known_header_end,
+                began_at,
             )
 
 
 def encode_stamp(folder_changed: int, name: str, facts: os.stat_result) -> bytes:
     """What changes whenever a session's log may have: a new generation, another file, more or other bytes."""
-    return msgspec.msgpack.encode((folder_changed, name, facts.st_ino, facts.st_size, facts.st_mtime_ns))
+    # A change within the grain of the file system's clock leaves no trace in it: times so fresh prove nothing.
+    is_fresh = max(folder_changed, facts.st_mtime_ns) > time.time_ns() - FRESH_NANOSECONDS
+    return msgspec.msgpack.encode((folder_changed, name, facts.st_ino, facts.st_size, facts.st_mtime_ns, is_fresh))
 
 
 def has_stamp(root: Folder, key: str, stamp: bytes) -> bool:
     """Whether the log under a key still has a stamp; two looks, and nothing is opened."""
-    known = _STAMPS.decode(stamp)
     try:
+        known = _STAMPS.decode(stamp)
         if root.facts(key).st_mtime_ns != known[0]:
             return False
         log = root.facts(f"{key}/{known[1]}")
     except (OSError, ValueError):
         return False
-    return (log.st_ino, log.st_size, log.st_mtime_ns) == known[2:]
+    return (log.st_ino, log.st_size, log.st_mtime_ns, False) == known[2:]
 
 
 def _header(line: bytes, name: LogName, limits: DshLimits) -> LogHeader:

@@ -15,8 +15,9 @@ from sessionref.server.stores.dsh.records import EventDecoder
 
 __all__ = ("Labels", "find_labels")
 
-_TITLE: Final = b'"session/title"'
-_DESCRIPTOR: Final = b'"subagent/descriptor"'
+# Without the quote in front: a search for something that begins with a frequent byte takes twice as long.
+_TITLE: Final = b'session/title"'
+_DESCRIPTOR: Final = b'subagent/descriptor"'
 
 
 class Labels(NamedTuple):
