@@ -8,7 +8,7 @@ import msgspec
 
 from sessionref.client.failures import CloseReason, ConnectionClosedError
 from sessionref.protocol.errors import WireError
-from sessionref.protocol.jsontext import JsonError, decode_json
+from sessionref.protocol.jsontext import JsonError, convert, decode_json
 
 __all__ = ("Answer", "Failed", "Succeeded", "decode_answer")
 
@@ -36,10 +36,10 @@ def decode_answer(data: bytes) -> Answer | None:
     Raises ConnectionClosedError MALFORMED for anything else: after it nothing can be trusted to be answered.
     """
     try:
-        message = msgspec.convert(decode_json(data), dict[str, Any])
+        message = convert(decode_json(data), dict[str, Any])
         if "method" in message:
             return None
         kind: type[Answer] = Succeeded if message.get("error") is None else Failed
-        return msgspec.convert(message, kind)
+        return convert(message, kind)
     except (JsonError, msgspec.ValidationError):
         raise ConnectionClosedError(CloseReason.MALFORMED) from None

@@ -14,6 +14,7 @@ from sessionref.client.failures import PeerEvidence, UnexpectedResultError
 from sessionref.client.limits import DEFAULT_LIMITS, ClientLimits
 from sessionref.client.streams import MessageStream
 from sessionref.protocol import methods as m
+from sessionref.protocol.jsontext import convert
 
 __all__ = ("Client",)
 
@@ -124,7 +125,7 @@ class Client(AsyncContextManagerMixin):
     async def _call(self, method: str, params: msgspec.Struct, kind: type[Result]) -> Result:
         result = await self.request(method, _present(params))
         try:
-            return msgspec.convert(result, kind)
+            return convert(result, kind)
         except msgspec.ValidationError:
             raise UnexpectedResultError(method) from None
 

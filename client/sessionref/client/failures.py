@@ -20,6 +20,7 @@ from sessionref.protocol.errors import (
     SessionReferenceError,
     WireError,
 )
+from sessionref.protocol.jsontext import convert
 
 __all__ = (
     "CloseReason",
@@ -138,8 +139,8 @@ def _facts(data: object) -> ErrorData:
     members: dict[str, Any] = {}
     known: dict[str, Any] = {}
     with suppress(msgspec.ValidationError):
-        members = msgspec.convert(data, dict[str, Any])
+        members = convert(data, dict[str, Any])
     for field in msgspec.structs.fields(ErrorData):
         with suppress(msgspec.ValidationError):
-            known[field.name] = msgspec.convert(members.get(field.encode_name), field.type)
+            known[field.name] = convert(members.get(field.encode_name), field.type)
     return ErrorData(**known)

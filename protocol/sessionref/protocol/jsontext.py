@@ -11,7 +11,7 @@ import json
 import math
 import re
 from itertools import accumulate
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, TypeVar, overload
 
 import msgspec
 
@@ -21,6 +21,7 @@ __all__ = (
     "as_array",
     "as_object",
     "check_depth",
+    "convert",
     "decode_json",
     "decode_json_slowly",
     "encode_json",
@@ -38,8 +39,9 @@ MAX_DEPTH: Final = 512
 
 _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _SURROGATE_ESCAPE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-# A string that never ends is one all the same: looking for its end again from every quote in it would take for ever.
-_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_ESCAPED: Final = re.compile(rb"\\.", re.DOTALL)
+_PIECE_BYTES: Final = 65_536
+Kind = TypeVar("Kind")
 _DOUBLE_DIGITS: Final = 308
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{309}")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
@@ -83,16 +85,46 @@ def as_array(value: Any) -> list[Any] | None:
     return value if _is_array(value) else None
 
 
-def nesting_depth(data: bytes) -> int:
-    """Levels of brackets outside strings; meaningful for JSON text only. Linear."""
-    brackets = _STRING.sub(b"", data).translate(None, _NOT_BRACKETS)
-    return max(accumulate(memoryview(brackets.translate(_STEPS)).cast("b")), default=0)
+def nesting_depth(data: bytes, limit: int | None = None) -> int:
+    """Levels of brackets outside strings; meaningful for JSON text only. Stops at the first level above a limit.
+
+    Linear, and looks at a piece at a time, so that it holds little beside the text whatever that is made of.
+    """
+    deepest = depth = start = 0
+    is_string = False
+    while start < len(data) and (limit is None or deepest <= limit):
+        end = start + _PIECE_BYTES
+        # A piece does not end between a backslash and what it escapes.
+        end += (len(data[start:end]) - len(data[start:end].rstrip(b"\\"))) % 2
+        parts = _ESCAPED.sub(b"", data[start:end]).split(b'"')
+        brackets = b"".join(parts[is_string::2]).translate(None, _NOT_BRACKETS)
+        levels = list(accumulate(memoryview(brackets.translate(_STEPS)).cast("b"), initial=depth))
+        deepest, depth = max(deepest, *levels), levels[-1]
+        is_string = is_string != (len(parts) % 2 == 0)
+        start = end
+    return deepest
 
 
 def check_depth(data: bytes, limit: int = MAX_DEPTH) -> None:
     """Raise NestingError if the JSON text nests deeper than `limit` levels."""
-    if len(data) > 2 * limit and data.count(b"[") + data.count(b"{") > limit and nesting_depth(data) > limit:
+    is_candidate = len(data) > 2 * limit and data.count(b"[") + data.count(b"{") > limit
+    if is_candidate and nesting_depth(data, limit) > limit:
         raise NestingError(f"nested deeper than {limit} levels")
+
+
+@overload
+def convert(value: Any, kind: type[Kind]) -> Kind: ...
+@overload
+def convert(value: Any, kind: Any) -> Any: ...
+def convert(value: Any, kind: Any) -> Any:
+    """Convert decoded JSON to a type, as msgspec does. Raises msgspec.ValidationError, also for a lone surrogate.
+
+    msgspec fails otherwise on one that stands where something else than a text is expected.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except UnicodeEncodeError:
+        raise msgspec.ValidationError("a lone surrogate where no text is expected") from None
 
 
 def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
@@ -111,10 +143,19 @@ def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     return decode_json_slowly(data)
 
 
-def decode_json_slowly(data: bytes) -> Any:
-    """Decode with the standard library, made as strict as the fast codec. Raises JsonError, NestingError."""
+def decode_json_slowly(data: bytes, *, repair_names: bool = False) -> Any:
+    """Decode with the standard library, made as strict as the fast codec. Raises JsonError, NestingError.
+
+    With `repair_names` the names of members have their lone surrogates replaced, which no typed codec takes.
+    """
     try:
-        return json.loads(data.decode(), parse_constant=_refuse_constant, parse_float=_finite, parse_int=_integer)
+        return json.loads(
+            data.decode(),
+            parse_constant=_refuse_constant,
+            parse_float=_finite,
+            parse_int=_integer,
+            object_pairs_hook=_with_repaired_names if repair_names else None,
+        )
     except RecursionError:
         raise NestingError("nested too deep") from None
     except ValueError as error:
@@ -165,6 +206,10 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 def _is_array(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
+
+
+def _with_repaired_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {replace_surrogates(name): value for name, value in pairs}
 
 
 def _refuse_constant(name: str) -> Any:

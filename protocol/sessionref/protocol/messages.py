@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, Literal
 
 import msgspec
 
-from sessionref.protocol.jsontext import as_object
+from sessionref.protocol.jsontext import as_object, convert
 
 __all__ = (
     "Catalog",
@@ -155,6 +155,6 @@ def decode_form(source: Any) -> ContextForm:
     if kind is None:
         return Opaque()
     try:
-        return msgspec.convert(members, kind)
+        return convert(members, kind)
     except msgspec.ValidationError:
         return Opaque()

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from sessionref.protocol.errors import invalid_params
-from sessionref.protocol.jsontext import as_object
+from sessionref.protocol.jsontext import as_object, convert
 from sessionref.protocol.messages import ContextMessage
 
 __all__ = (
@@ -303,7 +303,7 @@ def bind_params(kind: type[ParamsType], positional: tuple[Any, ...], named: dict
             name: _integral(value) if name == _CONTEXT_WINDOW else value for name, value in members.items()
         }
     try:
-        return msgspec.convert(present, kind)
+        return convert(present, kind)
     except msgspec.ValidationError as error:
         # The text speaks of our own field names and types only: unknown names were refused above.
         raise invalid_params(f"invalid params: {error}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import math
 from collections import OrderedDict
 from pathlib import Path
@@ -15,6 +17,8 @@ from sessionref.server.files import open_plain_file
 
 __all__ = ("DEFAULT_BUDGET_BYTES", "ModelCatalogue", "RouteMemory", "budget_bytes")
 
+logger = logging.getLogger(__name__)
+
 DEFAULT_BUDGET_BYTES: Final = 65_536
 """Bytes a reference without a known model, and the least that a model's window gives."""
 
@@ -24,6 +28,9 @@ REMEMBERED_AGENTS: Final = 1024
 
 MAX_CONTEXT_WINDOW: Final = 100_000_000
 """Tokens; what a route may name, too."""
+
+MAX_NAME_CHARACTERS: Final = 1024
+"""Characters of a provider, a model or an agent id that are remembered as they are."""
 
 MAX_CATALOGUE_BYTES: Final = 16_777_216
 """A catalogue is a page or two; what is larger is some other file."""
@@ -37,14 +44,25 @@ class RouteMemory:
 
     def remember(self, agent_id: str, route: Route) -> None:
         """Take the route of a prompt that was assembled just now; an empty one counts too."""
-        self._routes[agent_id] = route
-        self._routes.move_to_end(agent_id)
+        key = _bounded(agent_id)
+        if len(route.provider or "") > MAX_NAME_CHARACTERS or len(route.model or "") > MAX_NAME_CHARACTERS:
+            # No catalogue has such names; a route that is not known is remembered as well.
+            route = Route(context_window=route.context_window)
+        self._routes[key] = route
+        self._routes.move_to_end(key)
         if len(self._routes) > REMEMBERED_AGENTS:
             self._routes.popitem(last=False)
 
     def route_of(self, agent_id: str) -> Route | None:
         """The agent's last assembled route, if one is remembered."""
-        return self._routes.get(agent_id)
+        return self._routes.get(_bounded(agent_id))
+
+
+def _bounded(agent_id: str) -> str:
+    """The agent's id, or a digest of one that nobody would want to keep."""
+    if len(agent_id) <= MAX_NAME_CHARACTERS:
+        return agent_id
+    return hashlib.sha256(agent_id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 class _Model(msgspec.Struct, frozen=True, rename="camel"):
@@ -59,7 +77,7 @@ class _Model(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Catalogue(msgspec.Struct, frozen=True):
-    models: list[_Model] = []
+    models: list[_Model]
 
 
 class ModelCatalogue:
@@ -95,8 +113,9 @@ def _read_catalogue(path: Path) -> dict[tuple[str, str], int | None]:
         if len(content) > MAX_CATALOGUE_BYTES:
             raise ValueError("too large")
         catalogue = msgspec.convert(tomllib.loads(content.decode()), _Catalogue)
-    except (OSError, ValueError, RecursionError):
-        # tomllib and msgspec raise ValueErrors; their texts could quote the file, so only the reason is passed on.
+    except (OSError, ValueError, RecursionError) as error:
+        # The peer is told the reason alone: the path, and what tomllib and msgspec quote, are for the log.
+        logger.warning("the model catalogue %s could not be read: %s", path, error)
         raise read_failed(ReadFailedReason.MODEL_LOOKUP) from None
     return {
         (row.provider, row.model): None if row.context_window is None else int(row.context_window)

@@ -40,10 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _serve(options, settings)
         return _look_after(options, settings)
     except SessionReferenceError as failure:
-        print(f"sessionref: {failure.code}: {failure.message}", file=sys.stderr)
+        print(f"sessionref: {failure.code}: {failure.message}{_facts(failure)}", file=sys.stderr)
         return EXIT_USAGE if failure.code is ErrorCode.INVALID_CONFIG else EXIT_DOMAIN_FAILURE
     except KeyboardInterrupt:
         return 0
+
+
+def _facts(failure: SessionReferenceError) -> str:
+    """What else is known of a failure, for a person who may have named several sessions."""
+    known = {name: value for name, value in failure.data.items() if name in ("reason", "sessionId", "inputIndex")}
+    return f" ({', '.join(f'{name} {value}' for name, value in known.items())})" if known else ""
 
 
 def _serve(options: argparse.Namespace, settings: LoadedSettings) -> NoReturn:
@@ -124,6 +130,7 @@ def _parser() -> argparse.ArgumentParser:
     candidates = commands.add_parser(
         "candidates", parents=[common, _call_options()], help="find sessions that can be mentioned", allow_abbrev=False
     )
+    candidates.add_argument("--limit", type=int, metavar="N", help="rows at most (default: the setting candidateLimit)")
     candidates.add_argument("query", nargs="?", default="", metavar="QUERY", help="a part of id, cwd, label or title")
 
     prepare = commands.add_parser(

@@ -7,16 +7,20 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import anyio
 import msgspec
 
+from sessionref.protocol.errors import ErrorCode
 from sessionref.protocol.jsontext import encode_json
 from sessionref.protocol.methods import Candidate, PrepareResult
+from sessionref.server.printable import printable
 from sessionref.server.tables import format_table
 
 __all__ = ("run_call",)
+
+_HEADINGS: Final = ("TITLE", "DIRECTORY", "CREATED", "ORIGIN", "MENTION")
 
 
 def run_call(options: argparse.Namespace, server: Sequence[str]) -> int:
@@ -38,13 +42,13 @@ async def _call(options: argparse.Namespace, server: Sequence[str]) -> Any:
     cwd = options.cwd or os.getcwd()
 
     def show(line: str) -> None:
-        # Where the server listens is no news to whoever has it on its own pipe.
-        if not line.startswith('{"listening"'):
+        # Where the server listens is no news to whoever has it on its own pipe, and a refusal is raised.
+        if not line.startswith('{"listening"') and ErrorCode.INVALID_CONFIG not in line:
             sys.stderr.write(line + "\n")
 
     async with spawn(server, on_log=show) as client:
         if options.command == "candidates":
-            return await client.candidates(options.agent, options.query, cwd=cwd)
+            return await client.candidates(options.agent, options.query, cwd=cwd, limit=options.limit)
         text = sys.stdin.read() if options.text == "-" else options.text
         return await client.prepare(options.agent, text, cwd=cwd)
 
@@ -54,15 +58,21 @@ def _listed(candidates: Sequence[Candidate]) -> str:
         return "No session matches."
     rows = [
         [
-            row.display_title,
-            "here" if row.same_workspace else _text(row.cwd),
-            _when(row.updated_at if isinstance(row.updated_at, int) else row.created_at),
+            printable(row.display_title),
+            "here" if row.same_workspace else printable(_text(row.cwd)),
+            _when(row.created_at),
             row.origin,
-            row.mention,
+            printable(row.mention),
         ]
         for row in candidates
     ]
-    return format_table(["TITLE", "DIRECTORY", "CHANGED", "ORIGIN", "MENTION"], rows)
+    if sys.stdout.isatty():
+        # A mention is long, and is there to be copied: it gets a line of its own.
+        lines = format_table(_HEADINGS[:-1], [row[:-1] for row in rows]).split("\n")
+        for at, row in enumerate(rows, 1):
+            lines[at] += f"\n    {row[-1]}"
+        return "\n".join(lines)
+    return format_table(_HEADINGS, rows)
 
 
 def _prepared(result: PrepareResult) -> str:
@@ -73,7 +83,7 @@ def _prepared(result: PrepareResult) -> str:
     if not isinstance(result.diagnostics, msgspec.UnsetType):
         parts.append("--- diagnostics " + "-" * 64)
         parts += [f"{row.kind}: {row.detail}" for row in result.diagnostics]
-    return "\n".join(parts)
+    return printable("\n".join(parts), keep="\n\t")
 
 
 def _text(value: str | msgspec.UnsetType) -> str:

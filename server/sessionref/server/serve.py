@@ -126,6 +126,8 @@ class _Server:
 
     def _bind(self, resources: ExitStack) -> None:
         options = self._options
+        if options.http is None and (options.origins or options.token_file or options.dsh_compat):
+            raise invalid_config("an option of the web listener", "given together with --http", "the command line")
         if options.unix is not None or options.tcp is not None or options.http is not None:
             from sessionref.server.transports.sockets import tcp_listener, unix_listener
 
@@ -137,8 +139,10 @@ class _Server:
                 host, port = self._tcp.getsockname()[:2]
                 self._addresses.append({"transport": "tcp", "host": host, "port": port})
             if options.http is not None:
-                from sessionref.server.transports.web_access import read_token
+                from sessionref.server.transports.web_access import check_origins, read_token
 
+                _require_web_packages()
+                check_origins(options.origins)
                 listener = resources.enter_context(tcp_listener(options.http, "--http"))
                 token = read_token(options.token_file)
                 self._http = listener, token
@@ -187,6 +191,16 @@ def _web_address(listener: socket.socket, token: str | None) -> dict[str, Any]:
     return {"transport": "http", "host": host, "port": port, "url": url}
 
 
+def _require_web_packages() -> None:
+    try:
+        from sessionref.server.transports import web
+
+        del web
+    except ModuleNotFoundError as error:
+        rule = f"served by installed packages, and {error.name} is missing: install sessionref[http]"
+        raise invalid_config("HTTP", rule, "--http") from None
+
+
 def _open_standard_error() -> None:
     """Give a process that was started without standard error an empty one, so that nothing else gets its number."""
     try:
@@ -220,7 +234,8 @@ async def _accept(listener: socket.socket, service: Service) -> None:
 async def _stop_on_signal(
     service: Service, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
 ) -> None:
-    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    names = ("SIGINT", "SIGTERM", "SIGHUP")
+    with anyio.open_signal_receiver(*(getattr(signal, name) for name in names if hasattr(signal, name))) as signals:
         task_status.started()
         async for _ in signals:
             service.stop()

@@ -156,8 +156,10 @@ def _read_config(config: Path) -> dict[str, Any]:
         if len(content) > MAX_CONFIG_BYTES:
             raise ValueError
         return tomllib.loads(content.decode())
-    except (OSError, ValueError, RecursionError):
-        raise invalid_config("the configuration file", "a readable TOML file", "command line option --config") from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error) or "too large"
+        rule = f"a readable TOML file: {reason}"
+        raise invalid_config("the configuration file", rule, "command line option --config") from None
 
 
 def _number_in(text: str) -> float | int:

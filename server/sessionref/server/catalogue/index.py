@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 import time
 from collections import Counter
@@ -13,9 +14,12 @@ from typing import Final
 from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError
 from sessionref.server.candidates import ListedSession, list_session, row_order
 from sessionref.server.catalogue.database import CatalogueDatabase
+from sessionref.server.printable import printable
 from sessionref.server.store import CataloguedStore, CheckCancelled, Lesson, Unlisted
 
 __all__ = ("SessionIndex", "store_name")
+
+logger = logging.getLogger(__name__)
 
 RACY_NANOSECONDS: Final = 2_000_000_000
 """A group that changed so recently is listed again: its next change might bear the same time."""
@@ -34,7 +38,7 @@ RESCANNED_TOGETHER: Final = 256
 OTHERS_SECONDS: Final = 1.0
 """How long a session may take another call to list before calls pass it by."""
 
-PROBLEMS_AGAIN_SECONDS: Final = 30.0
+PROBLEMS_AGAIN_SECONDS: Final = 5.0
 """How often what cannot be read is tried again: finding that out may take a whole read."""
 
 
@@ -112,7 +116,7 @@ class SessionIndex:
                     elif entry.row is not None:
                         rows.append(entry.row)
                 rows.sort(key=row_order)
-                self._listed = rows, [Unlisted(_shown(key), reason) for key, reason in problems.items()]
+                self._listed = rows, [Unlisted(printable(key), reason) for key, reason in problems.items()]
             return self._listed
 
     def refresh(self, check: CheckCancelled) -> None:
@@ -282,6 +286,10 @@ class SessionIndex:
             lesson = self.store.learn(key, known, check, with_title=with_title)
         except SessionReferenceError as failure:
             problem = str(failure.reason)
+        except Exception:
+            # A fault of ours, found by what is stored there: it costs that row, and is said.
+            logger.exception("a session could not be listed")
+            problem = "internal-error"
         except BaseException:
             with self._lock:
                 if key in self._entries and known is not None:
@@ -347,7 +355,3 @@ def store_name(store: CataloguedStore) -> str:
     """What a store is called in the catalogue: its kind, and a digest that does not give its place away."""
     digest = hashlib.blake2b(store.location.encode("utf-8", "surrogatepass"), digest_size=12)
     return f"{store.kind}:{digest.hexdigest()}"
-
-
-def _shown(key: str) -> str:
-    return key.encode("utf-8", "backslashreplace").decode()

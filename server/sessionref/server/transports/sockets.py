@@ -143,7 +143,7 @@ def unix_listener(path: Path) -> Generator[socket.socket]:
                 listener.listen(BACKLOG)
                 identity = _identity(path)
         except OSError as error:
-            raise invalid_config("the Unix socket", f"bindable: {error.strerror or 'it is not'}", "--unix") from None
+            raise invalid_config("the Unix socket", f"bindable: {error.strerror or error}", "--unix") from None
         listener.setblocking(False)
         try:
             yield listener

@@ -16,7 +16,7 @@ import anyio
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -210,6 +210,8 @@ class _Endpoints:
         else:
             try:
                 return await read_body(request, self._service.settings.max_message_bytes)
+            except ClientDisconnect:
+                return None
             except BodyTooLong:
                 # The rest of the body is not read, so the connection cannot go on.
                 refusal = PlainTextResponse("the body is too long", 413, {"connection": "close"})

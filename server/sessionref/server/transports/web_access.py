@@ -17,7 +17,7 @@ from typing import Final
 from sessionref.protocol.errors import invalid_config
 from sessionref.server.files import open_plain_file
 
-__all__ = ("SUBPROTOCOL", "TOKEN_SUBPROTOCOL_PREFIX", "WebAccess", "read_token")
+__all__ = ("SUBPROTOCOL", "TOKEN_SUBPROTOCOL_PREFIX", "WebAccess", "check_origins", "read_token")
 
 SUBPROTOCOL: Final = "sessionref"
 """The WebSocket subprotocol that is spoken; a browser offers it beside the one that carries its token."""
@@ -27,6 +27,7 @@ MAX_TOKEN_BYTES: Final = 4096
 """A token is a line; what is longer is some other file."""
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}")
+_ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[A-Za-z0-9.:\[\]_-]+/?")
 _LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
@@ -59,6 +60,13 @@ class WebAccess:
             if name.startswith(TOKEN_SUBPROTOCOL_PREFIX)
         ]
         return any(hmac.compare_digest(candidate.encode(), self.token.encode()) for candidate in candidates)
+
+
+def check_origins(origins: Iterable[str]) -> None:
+    """Make sure that each is an origin as browsers send them. Raises SessionReferenceError INVALID_CONFIG."""
+    for origin in origins:
+        if not _ORIGIN.fullmatch(origin):
+            raise invalid_config("an origin", "a scheme and a host, as https://app.example", "--origin")
 
 
 def read_token(path: Path | None) -> str:

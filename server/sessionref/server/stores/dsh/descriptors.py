@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from sessionref.protocol.jsontext import join_surrogates
+from sessionref.protocol.jsontext import convert, join_surrogates
 from sessionref.server.stores.dsh.events import SubagentDescriptor, TitleEvent
 
 __all__ = ("agent_label", "title")
@@ -47,7 +47,7 @@ def title(event: TitleEvent) -> str | None:
 def agent_label(event: SubagentDescriptor) -> str | None:
     """The label that the event gives, None without one, and for a descriptor that is not exactly as it should be."""
     try:
-        descriptor = msgspec.convert(event.data, _First | _Second | _Third)
+        descriptor = convert(event.data, _First | _Second | _Third)
     except msgspec.ValidationError:
         return None
     # A continuable sub-agent must have a label, any other may: without one there is none to show either way.

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-from sessionref.protocol.jsontext import utf8_length
+from sessionref.protocol.jsontext import convert, utf8_length
 from sessionref.server.store import ConversationItem
 from sessionref.server.stores.dsh.citations import Citations
 from sessionref.server.stores.dsh.descriptors import agent_label, title
@@ -255,9 +255,9 @@ class Fold:
         """The first and the last position of a replacement, in no order that is known yet."""
         try:
             if self.version < _NAMED_VERSION:
-                replace = msgspec.convert(operation, Replace)
+                replace = convert(operation, Replace)
                 return _position(replace.start), _position(replace.end)
-            named = msgspec.convert(operation, NamedReplace)
+            named = convert(operation, NamedReplace)
             return _position(named.start), _position(named.end)
         except msgspec.ValidationError:
             raise corrupt() from None

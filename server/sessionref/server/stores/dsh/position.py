@@ -29,6 +29,7 @@ class LogPosition(msgspec.Struct, frozen=True, array_like=True):
     name: str
     inode: int
     size: int
+    modified_ns: int
     header_end: int
     header_digest: bytes
     offset: int
@@ -40,6 +41,9 @@ def continues(position: LogPosition, name: LogName, file: OpenFile) -> bytes | N
     if (position.name, position.inode) != (name.name, file.facts.st_ino):
         return None
     if not position.offset <= position.size <= file.facts.st_size:
+        return None
+    if position.size == file.facts.st_size and position.modified_ns != file.facts.st_mtime_ns:
+        # Nothing was appended, and yet it was written to.
         return None
     if position.header_digest != _digest(_read(file, 0, position.header_end)):
         return None
@@ -59,6 +63,7 @@ def position_after(reader: LogReader, known: LogPosition | None, name: LogName, 
         name.name,
         file.facts.st_ino,
         file.facts.st_size,
+        file.facts.st_mtime_ns,
         known.header_end if known else len(reader.header),
         known.header_digest if known else _digest(reader.header),
         reader.position,

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sessionref.protocol.jsontext import JsonError, NestingError, check_depth, decode_json_slowly
+from sessionref.protocol.jsontext import MAX_DEPTH, JsonError, NestingError, check_depth, convert, decode_json_slowly
 from sessionref.server.stores.dsh.formats import Record, line_format
 from sessionref.server.stores.dsh.header import safe_integer
 from sessionref.server.stores.dsh.limits import DshLimits
@@ -71,26 +71,29 @@ class EventDecoder:
             fields["sourceEventSeqs"] = msgspec.Raw(json.dumps(fields["sourceEventSeqs"]).encode())
         try:
             if kind in self._format.known_types:
-                converted: Record = msgspec.convert(fields, self._format.union)
+                converted: Record = convert(fields, self._format.union)
                 return converted
-            return msgspec.convert({**fields, "type": "unknown"}, self._format.unknown)
+            return convert({**fields, "type": "unknown"}, self._format.unknown)
         except msgspec.ValidationError:
             return None
 
 
 def line_type(line: bytes) -> object:
-    """The `type` of a line that is a JSON object, else None; for lines behind the end of the usable log."""
+    """The `type` of a line that is a JSON object, else None; for lines behind the end of the usable log.
+
+    Raises Unreadable, too-large.
+    """
     try:
         return _members(line).get("type")
     except NestingError:
-        return None
+        raise too_large(MAX_DEPTH) from None
 
 
 def _members(line: bytes) -> dict[str, Any]:
     """The members of the object that the line is; none if it is no object. Raises NestingError."""
     try:
-        value = decode_json_slowly(line.decode("utf-8", "replace").encode())
-        return msgspec.convert(value, dict[str, Any])
+        value = decode_json_slowly(line.decode("utf-8", "replace").encode(), repair_names=True)
+        return convert(value, dict[str, Any])
     except NestingError:
         raise
     except (JsonError, msgspec.ValidationError):

@@ -25,6 +25,9 @@ class LogScan:
         """Take a block of complete lines. Raises Unreadable: corrupt, too-large."""
         is_flat = not self._decoder.may_be_deep(block)
         decode, fold = self._decoder.decode_flat if is_flat else self._decoder.decode, self._fold.feed
+        if self.skipped_lines and _TURN_END.encode() not in block:
+            self.skipped_lines += block.count(b"\n")
+            return
         lines = block.split(b"\n")
         lines.pop()
         for line in lines:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sessionref.protocol.errors import ReadFailedReason
+from sessionref.server.printable import printable
 from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.dsh.folders import Folder, OpenFile
 from sessionref.server.stores.dsh.frames import LogReader
@@ -84,7 +85,7 @@ class OpenLog(NamedTuple):
 
 def shown_key(key: str) -> str:
     """Folder names as they can be logged, whatever bytes they are made of."""
-    return key.encode("utf-8", "backslashreplace").decode()
+    return printable(key)
 
 
 def project_folders(root: Folder) -> Iterator[tuple[str, os.stat_result]]:
