@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from sessionref.protocol import jsontext
 from sessionref.protocol.jsontext import (
     JsonError,
     NestingError,
@@ -335,3 +336,24 @@ def test_halves_are_joined_where_texts_meet(left: str, right: str) -> None:
     joined = join_surrogates(left + right)
     assert joined == join_surrogates(join_surrogates(left) + join_surrogates(right))
     assert not re.search("[\ud800-\udbff][\udc00-\udfff]", joined)
+
+
+@pytest.mark.parametrize("piece", [1, 2, 3, 7])
+@given(text=st.text(alphabet='[]{}"\\ax', max_size=60))
+def test_levels_are_the_same_however_the_text_is_cut_into_pieces(piece: int, text: str) -> None:
+    data = text.encode()
+    whole = nesting_depth(data)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "_PIECE_BYTES", piece)
+        assert nesting_depth(data) == whole
+
+
+def test_levels_above_a_limit_are_not_counted_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jsontext, "_PIECE_BYTES", 10)
+    assert 5 < nesting_depth(b"[" * 1000, limit=5) < 20
+
+
+def test_a_lone_surrogate_where_no_text_is_expected_is_a_validation_error() -> None:
+    for value, kind in (("\ud800", int), (["\ud800"], list[int]), ({"\ud800": 1}, dict[str, str])):
+        with pytest.raises(msgspec.ValidationError):
+            jsontext.convert(value, kind)

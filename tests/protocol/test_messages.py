@@ -192,3 +192,7 @@ def test_a_source_that_does_not_hold_the_facts_of_its_form_is_opaque(source: Any
 )
 def test_no_source_makes_reading_raise(source: Any) -> None:
     assert isinstance(decode_form(source), Instructions | Catalog | Snapshot | Notice | Relay | Recall | Opaque)
+
+
+def test_a_form_with_lone_surrogates_in_the_place_of_its_facts_is_opaque() -> None:
+    assert decode_form({"form": "recall", "references": "\ud800"}) == Opaque()

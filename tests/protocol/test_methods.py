@@ -316,3 +316,17 @@ def test_unknown_facts_of_a_candidate_are_absent_and_the_others_in_order() -> No
 
 def test_a_result_without_a_reference_has_no_context_and_no_diagnostics() -> None:
     assert encode_json(PrepareResult(content="hello")) == b'{"content":"hello"}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (PrepareMessagesParams, {"agentId": "eve", "messages": "\ud800"}),
+        (CandidatesParams, {"agentId": "eve", "includeSubagents": "\ud800"}),
+        (AssembledParams, {"agentId": "eve", "contextWindow": "\ud800"}),
+    ],
+)
+def test_a_lone_surrogate_of_the_wrong_type_is_an_invalid_param(
+    kind: type[msgspec.Struct], given: dict[str, Any]
+) -> None:
+    assert refusal(kind, **given)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from resolver_doubles import failure_of
@@ -126,7 +127,7 @@ def test_the_catalogue_knows_windows_by_provider_and_model(
     assert catalogue(tmp_path / "models.toml").context_window(provider, model) == window
 
 
-@pytest.mark.parametrize("text", ["", "models = []", 'title = "nothing else"'])
+@pytest.mark.parametrize("text", ["", "models = []"])
 def test_a_catalogue_without_models_knows_none(tmp_path: Path, text: str) -> None:
     assert catalogue(tmp_path / "models.toml", text).context_window("acme", "large") is None
 
@@ -242,3 +243,13 @@ def test_a_window_may_be_written_with_a_fraction_of_zero(tmp_path: Path) -> None
     put(tmp_path / "models.toml")
 
     assert ModelCatalogue(tmp_path / "models.toml").context_window("acme", "large") == 200_000
+
+
+def test_what_is_remembered_of_an_agent_is_bounded() -> None:
+    memory = RouteMemory()
+    long = "x" * 1_000_000
+    memory.remember(long, Route(provider=long, model=long, context_window=5))
+
+    assert memory.route_of(long) == Route(context_window=5)
+    assert memory.route_of(long + "y") is None
+    assert len(msgspec.json.encode(vars(memory)["_routes"])) < 1000

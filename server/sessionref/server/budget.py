@@ -76,8 +76,8 @@ class _Model(msgspec.Struct, frozen=True, rename="camel"):
             raise ValueError("a window is a whole number of tokens")
 
 
-class _Catalogue(msgspec.Struct, frozen=True):
-    models: list[_Model]
+class _Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    models: list[_Model] = []
 
 
 class ModelCatalogue:

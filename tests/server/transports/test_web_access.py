@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sessionref.protocol.errors import ErrorCode, SessionReferenceError
-from sessionref.server.transports.web_access import TOKEN_SUBPROTOCOL_PREFIX, WebAccess, read_token
+from sessionref.server.transports.web_access import TOKEN_SUBPROTOCOL_PREFIX, WebAccess, check_origins, read_token
 from transport_doubles import TOKEN
 
 ORIGIN = "https://app.example"
@@ -141,3 +141,10 @@ def test_a_token_file_that_is_missing_a_folder_or_a_fifo_is_refused(tmp_path: Pa
     refusal_of(tmp_path / "folder")
     os.mkfifo(tmp_path / "fifo", 0o600)
     refusal_of(tmp_path / "fifo")
+
+
+@pytest.mark.parametrize("origin", ["nonsense", "*", "null", "https://", "https://a b", "https://a/path"])
+def test_what_no_browser_sends_as_an_origin_is_refused_at_the_start(origin: str) -> None:
+    with pytest.raises(SessionReferenceError) as failure:
+        check_origins(["https://app.example", origin])
+    assert failure.value.code is ErrorCode.INVALID_CONFIG

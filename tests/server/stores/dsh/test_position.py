@@ -146,9 +146,11 @@ def test_another_byte_anywhere_in_the_checked_part_is_not_continued(home: DshHom
             file.seek(at)
             file.write(bytes([byte ^ 1]))
             file.flush()
+            os.utime(log, ns=(position.modified_ns, position.modified_ns))
             assert not is_continued(home, position)
             file.seek(at)
             file.write(bytes([byte]))
+        os.utime(log, ns=(position.modified_ns, position.modified_ns))
         assert is_continued(home, position)
 
 
@@ -217,3 +219,18 @@ def test_no_bytes_at_all_fail_to_be_a_state(data: bytes) -> None:
 @pytest.mark.parametrize("data", [None, b"", b"\xc1", b"\x91\xa1", b"\x91\xc4\x01\xff", b"\x91\xa1\xff", b"\x80"])
 def test_what_is_no_state_is_none(data: bytes | None) -> None:
     assert decode_state(data, Text) is None
+
+
+def test_a_log_that_was_overwritten_in_place_with_the_same_length_is_read_anew(home: DshHome) -> None:
+    log = home.write("s", PADDED)
+    with opened(home) as opened_log:
+        for _ in opened_log.blocks:
+            pass
+        position = opened_log.position()
+        assert position is not None
+        known = KnownLog(position, opened_log.header)
+    then = log.stat().st_mtime_ns
+    log.write_bytes(log.read_bytes().replace(b"1" * 900, b"X" * 900))
+    os.utime(log, ns=(then + 1, then + 1))
+    with opened(home, known) as again:
+        assert not again.is_continued
