@@ -127,7 +127,7 @@ def test_the_catalogue_knows_windows_by_provider_and_model(
     assert catalogue(tmp_path / "models.toml").context_window(provider, model) == window
 
 
-@pytest.mark.parametrize("text", ["", "models = []"])
+@pytest.mark.parametrize("text", ["", "models = []", 'title = "nothing else"'])
 def test_a_catalogue_without_models_knows_none(tmp_path: Path, text: str) -> None:
     assert catalogue(tmp_path / "models.toml", text).context_window("acme", "large") is None
 

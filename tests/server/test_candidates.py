@@ -290,7 +290,7 @@ def test_the_limit_cuts_after_filter_and_rank() -> None:
     assert len(select(sessions, limit=9)) == len(select(sessions, limit=100)) == 9
 
 
-class Cancelled(Exception):
+class Cancelled(BaseException):
     """What a check raises here."""
 
 

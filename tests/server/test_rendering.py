@@ -259,7 +259,7 @@ def test_a_text_of_many_pieces_is_whole(length: int) -> None:
     assert messages_in(transcript_of(captured("s", text))) == [("1: user", text)]
 
 
-class Cancelled(Exception):
+class Cancelled(BaseException):
     """What a check raises here."""
 
 

@@ -433,7 +433,7 @@ def test_a_snapshot_object_has_its_keys_in_the_order_that_is_measured() -> None:
     assert snapshot_object(capture, "label", [])["cwd"] is None
 
 
-class Cancelled(Exception):
+class Cancelled(BaseException):
     """What a check raises here."""
 
 

@@ -76,7 +76,7 @@ class _Model(msgspec.Struct, frozen=True, rename="camel"):
             raise ValueError("a window is a whole number of tokens")
 
 
-class _Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Catalogue(msgspec.Struct, frozen=True):
     models: list[_Model] = []
 
 

@@ -32,7 +32,7 @@ EVERYTHING = DshLimits(whole_bytes=0, saved_from_bytes=0)
 SECONDS = 10
 
 
-class Cancelled(Exception):
+class Cancelled(BaseException):
     """What the check of a cancelled request raises."""
 
 

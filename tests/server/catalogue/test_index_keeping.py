@@ -24,7 +24,7 @@ from sessionref.server.stores.dsh import DshLimits, DshStore
 EVERYTHING = DshLimits(whole_bytes=0, saved_from_bytes=0)
 
 
-class Cancelled(Exception):
+class Cancelled(BaseException):
     """What the check of a cancelled request raises."""
 
 

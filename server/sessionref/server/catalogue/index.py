@@ -85,8 +85,11 @@ class SessionIndex:
 
     @property
     def unread(self) -> int:
-        """How many titles are due that nobody is reading now."""
-        return len(self._to_read - self._being_read.keys())
+        """How many titles are due, those that another call is reading included unless that seems to hang."""
+        with self._lock:
+            oldest = time.monotonic() - OTHERS_SECONDS
+            others = sum(began >= oldest for began in self._being_read.values())
+            return len(self._to_read - self._being_read.keys()) + others
 
     def rows(self) -> list[ListedSession]:
         """The rows of all listed sessions, in row order; not to be changed."""
