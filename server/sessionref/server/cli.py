@@ -7,9 +7,10 @@ prove the whole path. What only one command needs is imported by that command.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
@@ -25,7 +26,8 @@ EXIT_USAGE: Final = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code: 0, 1 for a domain failure, 2 for usage or configuration."""
-    options = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    options = _parser(next((word for word in given if word in _COMMANDS), None)).parse_args(given)
     try:
         if options.command in ("candidates", "prepare"):
             from sessionref.server.cli_calls import run_call
@@ -53,6 +55,8 @@ def _facts(failure: SessionReferenceError) -> str:
 
 
 def _serve(options: argparse.Namespace, settings: LoadedSettings) -> NoReturn:
+    # What is imported from here on stays: looking through it for garbage meanwhile only delays the first answer.
+    gc.disable()
     from sessionref.server.serve import ServeOptions, serve
     from sessionref.server.stores.registry import open_stores
 
@@ -100,7 +104,8 @@ def _server_arguments(options: argparse.Namespace) -> list[str]:
     return arguments
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parser(command: str | None) -> argparse.ArgumentParser:
+    """The parser, with the options of the one command that is called: making those of all takes its time."""
     parser = argparse.ArgumentParser(
         prog="sessionref",
         description="Find earlier AI-coding sessions and turn mentions of them into bounded, untrusted context.",
@@ -108,9 +113,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"sessionref {VERSION}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    common = _common_options()
+    for name, (summary, add_options) in _COMMANDS.items():
+        added = commands.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        if name == command:
+            add_options(added)
+            _add_common_options(added)
+    return parser
 
-    serve = commands.add_parser("serve", parents=[common], help="serve JSON-RPC", allow_abbrev=False)
+
+def _add_serve_options(serve: argparse.ArgumentParser) -> None:
     serve.add_argument("--stdio", action="store_true", help="over standard input and output (the default)")
     serve.add_argument("--unix", type=Path, metavar="PATH", help="over a Unix socket that only this user can reach")
     serve.add_argument("--tcp", metavar="HOST:PORT", help="over TCP, on the loopback interface")
@@ -127,50 +138,52 @@ def _parser() -> argparse.ArgumentParser:
         "--log-level", choices=["debug", "info", "warning", "error"], default="warning", help="(default: %(default)s)"
     )
 
-    candidates = commands.add_parser(
-        "candidates", parents=[common, _call_options()], help="find sessions that can be mentioned", allow_abbrev=False
-    )
-    candidates.add_argument("--limit", type=int, metavar="N", help="rows at most (default: the setting candidateLimit)")
+
+def _add_candidates_options(candidates: argparse.ArgumentParser) -> None:
     candidates.add_argument("query", nargs="?", default="", metavar="QUERY", help="a part of id, cwd, label or title")
+    candidates.add_argument("--limit", type=int, metavar="N", help="rows at most (default: the setting candidateLimit)")
+    _add_call_options(candidates)
 
-    prepare = commands.add_parser(
-        "prepare", parents=[common, _call_options()], help="turn a text with mentions into context", allow_abbrev=False
-    )
+
+def _add_prepare_options(prepare: argparse.ArgumentParser) -> None:
     prepare.add_argument("text", metavar="TEXT", help="the text with its mentions; - reads it from standard input")
+    _add_call_options(prepare)
 
-    index = commands.add_parser(
-        "index", parents=[common], help="read all sessions into the catalogue", allow_abbrev=False
-    )
+
+def _add_index_options(index: argparse.ArgumentParser) -> None:
     index.add_argument("--verify", action="store_true", help="compare the catalogue with full reads, and mend it")
-    index.add_argument("--json", action="store_true", help="as JSON")
-
-    doctor = commands.add_parser("doctor", parents=[common], help="show stores and the catalogue", allow_abbrev=False)
-    doctor.add_argument("--json", action="store_true", help="as JSON")
-
-    config = commands.add_parser("config", parents=[common], help="show the settings in force", allow_abbrev=False)
-    config.add_argument("--json", action="store_true", help="as JSON")
-    return parser
+    _add_json_option(index)
 
 
-def _common_options() -> argparse.ArgumentParser:
-    common = argparse.ArgumentParser(add_help=False)
-    common.add_argument("--config", type=Path, metavar="FILE", help="a TOML file of settings")
-    common.add_argument(
+def _add_json_option(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--json", action="store_true", help="as JSON")
+
+
+def _add_common_options(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--config", type=Path, metavar="FILE", help="a TOML file of settings")
+    command.add_argument(
         "--store",
         action="append",
         default=[],
         metavar="KIND[:PATH]",
         help="a place where an agent keeps its sessions; repeatable (default: dsh)",
     )
-    settings = common.add_argument_group("settings", "see `sessionref config` for what is in force and why")
+    settings = command.add_argument_group("settings", "see `sessionref config` for what is in force and why")
     for row in SETTINGS.values():
         settings.add_argument(row.option, dest=row.field, metavar="VALUE", help=row.rule)
-    return common
 
 
-def _call_options() -> argparse.ArgumentParser:
-    call = argparse.ArgumentParser(add_help=False)
+def _add_call_options(call: argparse.ArgumentParser) -> None:
     call.add_argument("--agent", default="cli", metavar="ID", help="the target session's id (default: %(default)s)")
     call.add_argument("--cwd", metavar="DIRECTORY", help="the target's working directory (default: the current one)")
-    call.add_argument("--json", action="store_true", help="the result as JSON")
-    return call
+    _add_json_option(call)
+
+
+_COMMANDS: Final[dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]]] = {
+    "serve": ("serve JSON-RPC", _add_serve_options),
+    "candidates": ("find sessions that can be mentioned", _add_candidates_options),
+    "prepare": ("turn a text with mentions into context", _add_prepare_options),
+    "index": ("read all sessions into the catalogue", _add_index_options),
+    "doctor": ("show stores and the catalogue", _add_json_option),
+    "config": ("show the settings in force", _add_json_option),
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,8 @@ import msgspec
 from sessionref.protocol.errors import SessionReferenceError
 from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.index import SessionIndex, store_name
+from sessionref.server.documents import document_text
+from sessionref.server.printable import printable
 from sessionref.server.settings import Settings
 from sessionref.server.store import CataloguedStore, SessionStore, Unlisted
 from sessionref.server.tables import format_table
@@ -54,7 +55,7 @@ def run_index(stores: Sequence[SessionStore], settings: Settings, *, verify: boo
     seconds = time.monotonic() - started
     if as_json:
         document = {"stores": msgspec.to_builtins(reports), "mended": mended, "seconds": round(seconds, 3)}
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(document_text(document))
     else:
         sessions = sum(report.sessions for report in reports)
         lines = [f"{sessions} {'session' if sessions == 1 else 'sessions'} in {seconds:.1f} s."]
@@ -74,10 +75,12 @@ def run_doctor(stores: Sequence[SessionStore], settings: Settings, *, as_json: b
     if as_json:
         document: dict[str, Any] = {
             "stores": msgspec.to_builtins(reports),
-            "catalogue": None if facts is None else {"path": str(settings.catalog), **msgspec.to_builtins(facts)},
-            "spillDirectory": None if settings.spill_directory is None else str(settings.spill_directory),
+            "catalogue": None
+            if facts is None
+            else {"path": printable(str(settings.catalog)), **msgspec.to_builtins(facts)},
+            "spillDirectory": None if settings.spill_directory is None else printable(str(settings.spill_directory)),
         }
-        sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+        sys.stdout.write(document_text(document))
     else:
         rows = [
             [
@@ -120,8 +123,8 @@ def _report_on(store: SessionStore) -> StoreReport:
 
 
 def _report(store: SessionStore, read: Callable[[], tuple[int, list[Unlisted]]]) -> StoreReport:
-    location = store.location if isinstance(store, CataloguedStore) else ""
-    exists = bool(location) and Path(location).is_dir()
+    place = store.location if isinstance(store, CataloguedStore) else ""
+    location, exists = printable(place), bool(place) and Path(place).is_dir()
     try:
         sessions, unreadable = read()
     except SessionReferenceError as failure:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
+from sessionref.server.documents import document_text
+from sessionref.server.printable import printable
 from sessionref.server.settings import SETTINGS, LoadedSettings
 from sessionref.server.tables import format_table
 
@@ -20,16 +21,18 @@ def show_config(loaded: LoadedSettings, *, as_json: bool) -> int:
     rows: dict[str, dict[str, Any]] = {}
     for key, specification in SETTINGS.items():
         value = getattr(loaded.settings, specification.field)
-        rows[key] = {"value": str(value) if isinstance(value, Path) else value, "origin": loaded.origins[key]}
+        rows[key] = {
+            "value": printable(str(value)) if isinstance(value, Path) else value,
+            "origin": loaded.origins[key],
+        }
     for warning in loaded.warnings:
         sys.stderr.write(f"sessionref: warning: {warning}\n")
     if as_json:
-        text = json.dumps(rows, indent=2, ensure_ascii=False)
+        sys.stdout.write(document_text(rows))
     else:
         cells = [
             [key, _NOT_SET.get(key, "none") if row["value"] is None else str(row["value"]), row["origin"]]
             for key, row in rows.items()
         ]
-        text = format_table(["SETTING", "VALUE", "FROM"], cells)
-    sys.stdout.write(text + "\n")
+        sys.stdout.write(format_table(["SETTING", "VALUE", "FROM"], cells) + "\n")
     return 0

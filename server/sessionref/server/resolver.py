@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import uuid
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, Final, Generic, TypeVar, TypeVarTuple
@@ -198,6 +197,8 @@ class Resolver:
             return self._spill(spills[place], place[1] + 1, agent_id, transaction, preview)
 
         snapshots = await self._all({place: place for place in spills}, spill)
+        from uuid import uuid4
+
         contexts: list[ContextMessage | None] = []
         for place, rows in enumerate(shown):
             if not rows:
@@ -217,7 +218,7 @@ class Resolver:
             text = await self._compute(render_context, [row.object for row in rows], notices)
             contexts.append(
                 ContextMessage(
-                    id=str(uuid.uuid4()),
+                    id=str(uuid4()),
                     content=[TextBlock(text)],
                     source=SessionReferenceSource(references=[row.record(at) for at, row in enumerate(rows)]),
                 )

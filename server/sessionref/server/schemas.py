@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
-from typing import Any
 
 from sessionref.protocol.schema import documents
 from sessionref.protocol.typescript import typescript_declarations
+from sessionref.server.documents import document_text
 
 __all__ = ("document_text", "main")
-
-
-def document_text(document: dict[str, Any]) -> str:
-    """A document as it stands in its file: indented by two, a newline at the end."""
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def main() -> int:

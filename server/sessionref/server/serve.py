@@ -68,6 +68,7 @@ def serve(stores: Sequence[SessionStore], settings: Settings, options: ServeOpti
             logger.warning("%s", warning)
         # What was made so far stays: looking through it for garbage, again and again, only delays answers.
         gc.freeze()
+        gc.enable()
         server = _Server(stores, settings, options, _Watchdog(settings.limits), resources)
         exit_code = anyio.run(server.run)
     # An ordinary end would wait for every thread, and for every lock that one holds: a read that hangs, a log that
