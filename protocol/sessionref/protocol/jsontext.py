@@ -134,7 +134,8 @@ def decode_json(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     """
     check_depth(data, max_depth)
     try:
-        return _within_doubles(data, msgspec.json.decode(data))
+        decoded = msgspec.json.decode(data)
+        return decoded if len(data) < _DOUBLE_DIGITS else _within_doubles(data, decoded)
     except RecursionError:
         raise NestingError("nested too deep") from None
     except msgspec.DecodeError as error:

@@ -210,7 +210,7 @@ class Connection:
         accepted = 0
         try:
             while not self._reading.cancel_called:
-                if not await self._has_room():
+                if not (self._outbox.has_room or await self._has_room()):
                     return
                 event = await self._transport.receive()
                 if event is None:
@@ -245,11 +245,13 @@ class Connection:
 
     def _accept_message(self, data: bytes) -> None:
         decoded = decode_message(data, max_batch=self._limits.max_batch)
-        members = decoded.members if isinstance(decoded, Batch) else [decoded]
-        count = sum(not isinstance(member, Notification) for member in members)
-        answers = _Answers(self._outbox, count, is_batch=isinstance(decoded, Batch))
+        if not isinstance(decoded, Batch):
+            self._accept_member(decoded, _Answers(self._outbox, 1, is_batch=False), 0)
+            return
+        count = sum(not isinstance(member, Notification) for member in decoded.members)
+        answers = _Answers(self._outbox, count, is_batch=True)
         place = 0
-        for member in members:
+        for member in decoded.members:
             self._accept_member(member, answers, place)
             place += not isinstance(member, Notification)
 
@@ -297,7 +299,8 @@ class Connection:
         with entry.scope:
             async with self._running:
                 # Work for a peer that takes no answers would only pile them up.
-                await self._outbox.room()
+                if not self._outbox.has_room:
+                    await self._outbox.room()
                 discard: OnLost | None = None
                 try:
                     result, discard = unwrap(await call.run())

@@ -53,7 +53,8 @@ class Outbox:
         """Queue a message."""
         self._waiting.append(message)
         self._bytes += len(message.data)
-        self._arrived.set()
+        if not self._arrived.is_set():
+            self._arrived.set()
 
     @property
     def has_room(self) -> bool:

@@ -122,6 +122,8 @@ class Resolver:
         message = await self._normalised(
             given, normalise_message, params.content, params.references, agent_id, self._settings.max_references
         )
+        if not message.references:
+            return Prepared(PrepareResult(content=message.content), None)
         contexts, diagnostics, discard = await self._contexts(
             [message], agent_id, params.route, params.preview or False
         )
