@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 from blockbuster import blockbuster_ctx
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "unhurried",
+    # How long an example takes says more about the machine than about the code.
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    # Before a change lands it is judged by the same examples each time; new ones are looked for everywhere else.
+    derandomize=bool(os.environ.get("CI")),
+)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture

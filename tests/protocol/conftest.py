@@ -1,4 +1,4 @@
-"""What the tests of the protocol share: generated examples without deadlines, and a fail-safe against endless work."""
+"""What the tests of the protocol share: a fail-safe against endless work."""
 
 from __future__ import annotations
 
@@ -6,11 +6,6 @@ import signal
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import HealthCheck, settings
-
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("unhurried")
 
 FAIL_SAFE_SECONDS = 30
 

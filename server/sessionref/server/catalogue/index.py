@@ -280,6 +280,9 @@ class SessionIndex:
             entry = self._entries.get(key)
             if entry is None or key in self._being_read:
                 return None
+            if not with_title and key not in self._to_list and key not in self._empty:
+                # Another call has listed it meanwhile, and may have read its title, too.
+                return None
             self._being_read[key] = time.monotonic()
             known = entry.lesson
             self._to_read.discard(key)
