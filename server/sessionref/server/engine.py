@@ -108,13 +108,13 @@ class _Answers:
 class _InFlight:
     """A request from its registration until its answer is queued."""
 
-    def __init__(self, request: Request, answers: _Answers, place: int, received: float, deadline: float) -> None:
+    def __init__(self, request: Request, answers: _Answers, place: int, received: float) -> None:
         self.identity = request.id
         self.method = request.method
         self.answers = answers
         self.place = place
         self.received = received
-        self.scope = anyio.CancelScope(deadline=deadline)
+        self.scope = anyio.CancelScope()
         self.is_cancelled = False
 
 
@@ -159,6 +159,7 @@ class Connection:
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._write)
+                self._tasks.start_soon(self._time_out)
                 with self._reading:
                     await self._read()
                 if self._on_ending is not None:
@@ -283,8 +284,7 @@ class Connection:
             answers.fill(place, data)
             self._observe(request.method, failure, received, data)
             return
-        deadline = anyio.current_time() + self._limits.request_timeout_seconds
-        entry = _InFlight(request, answers, place, received, deadline)
+        entry = _InFlight(request, answers, place, received)
         self._in_flight[request.id] = entry
         answers.on_sent.append(lambda: self._forget(entry))
         self._tasks.start_soon(self._run, entry, outcome)
@@ -313,8 +313,19 @@ class Connection:
                     return
             if not self._answer(entry, data, on_lost=discard) and discard is not None:
                 await take_back(discard)
-        if entry.scope.cancelled_caught and not entry.is_cancelled:
-            self._cancel(entry, cancelled(by_server=True))
+
+    async def _time_out(self) -> None:
+        """Cancel what takes too long. Requests stand in the table in the order in which their time runs out."""
+        seconds = self._limits.request_timeout_seconds
+        while True:
+            waiting = (entry for entry in self._in_flight.values() if not entry.answers.has(entry.place))
+            oldest = next(waiting, None)
+            # Whatever comes while this sleeps has more time than it sleeps.
+            left = seconds if oldest is None else oldest.received + seconds - time.monotonic()
+            if oldest is not None and left <= 0:
+                self._cancel(oldest, cancelled(by_server=True))
+            else:
+                await anyio.sleep(left)
 
     def _answer(
         self, entry: _InFlight, data: bytes, failure: RpcError | None = None, on_lost: OnLost | None = None
