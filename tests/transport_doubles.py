@@ -129,7 +129,7 @@ class SteeredStore:
         if self.listing_hangs:
             self._hang()
         titled = SessionHeader(
-            session_id="small", created_at=1_700_000_000_000, updated_at=1_700_000_001_000, cwd="/work/a", title="Ferry"
+            session_id="small", created_at=1_700_000_000_000, updated_at=1_700_000_001_000, cwd="/srv/a", title="Ferry"
         )
         return Listing([titled, SessionHeader(session_id="wide", created_at=1_600_000_000_000)], [])
 

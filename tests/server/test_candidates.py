@@ -220,11 +220,11 @@ def test_without_any_directory_sessions_that_have_none_come_first() -> None:
 
 
 @pytest.mark.parametrize(
-    "query", ["SESSION-1", "ession", "/work/proj", "PROJ", "the title", "TITLE", "helper", "Ä", "ä", ""]
+    "query", ["SESSION-1", "ession", "/srv/proj", "PROJ", "the title", "TITLE", "helper", "Ä", "ä", ""]
 )
 def test_a_query_is_found_anywhere_in_id_directory_label_and_display_title(query: str) -> None:
     sessions = listed(
-        header("Session-1", cwd="/Work/Proj", title="The Title", agent_label="Helper Ä"), header("zz", title="zz")
+        header("Session-1", cwd="/Srv/Proj", title="The Title", agent_label="Helper Ä"), header("zz", title="zz")
     )
 
     assert "Session-1" in ids(select(sessions, query=query))

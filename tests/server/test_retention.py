@@ -167,7 +167,7 @@ def captures(draw: st.DrawFn, conversation: st.SearchStrategy[ConversationItem] 
     capture = captured(
         draw(ids),
         *draw(st.lists(conversation, max_size=6)),
-        cwd=draw(st.none() | st.sampled_from(("", "/work/<x>", "/é"))),
+        cwd=draw(st.none() | st.sampled_from(("", "/srv/<x>", "/é"))),
         seq=draw(st.none() | st.integers(0, 10**6)),
     )
     label = draw(st.sampled_from(("label", "a<b", "界")))
