@@ -69,13 +69,14 @@ def render_context(objects: Sequence[dict[str, object]], notices: Sequence[Omiss
 
 def render_transcript(capture: Capture, label: str, check: CheckCancelled) -> Iterator[bytes]:
     """The full projection of a capture as UTF-8 text, in pieces; the text of every message is whole and exact."""
-    facts = {
+    facts: dict[str, str | int | None] = {
         "sessionId": capture.session_id,
         "label": label,
         "cwd": capture.cwd,
         "capturedThroughSeq": capture.captured_through_seq,
-        "capturedFormatVersion": capture.format_version,
     }
+    if capture.format_version is not None:
+        facts["capturedFormatVersion"] = capture.format_version
     members = ",\n".join(f"  {stringify(key)}: {stringify(value)}" for key, value in facts.items())
     head = (_TRANSCRIPT_TITLE, _TRANSCRIPT_OPENING, f"{{\n{members}\n}}", _TRANSCRIPT_EXPLANATION)
     yield ("\n\n".join(head) + "\n").encode()

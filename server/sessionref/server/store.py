@@ -81,12 +81,12 @@ class Capture(msgspec.Struct, frozen=True, kw_only=True):
     """One consistent read of one session.
 
     `captured_through_seq` is a position in the store's own numbering, None for an empty log; `format_version` the
-    numbering's generation, 0 where the store has none.
+    numbering's generation, None where the store has none.
     """
 
     session_id: str
     cwd: str | None
-    format_version: int
+    format_version: int | None
     captured_through_seq: int | None
     items: list[ConversationItem]
     diagnostics: list[Diagnostic]
@@ -121,13 +121,15 @@ class Lesson(msgspec.Struct, frozen=True, kw_only=True):
     """What reading a session taught about its list row.
 
     `stamp` tells the stored bytes that it was learnt from, `resume` is where the store goes on when they have grown;
-    both are the store's own. Without its title a lesson is not complete.
+    both are the store's own. Without its title a lesson is not complete. `has_prompt` is false if there are records,
+    but none that a person typed: a store in which that holds for every session is not understood.
     """
 
     header: SessionHeader
     stamp: bytes
     resume: bytes = b""
     has_title: bool = True
+    has_prompt: bool = True
 
 
 class SavedCapture(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ from dsh_fixtures import DshHome, Event, assistant, event, header_line, title, u
 from resolver_doubles import never_cancelled
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.sources import SessionSources
-from sessionref.server.stores.dsh import DshLimits, DshStore
-from sessionref.server.stores.dsh.frames import CHECKED_BYTES
+from sessionref.server.stores.dsh import DshStore, ReadingLimits
+from sessionref.server.stores.frames import CHECKED_BYTES
 
 APPENDS = 1000
 SAVED_FROM_BYTES = 100_000
@@ -69,13 +69,13 @@ def compressed(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def log(tmp_path: Path, compressed: bool) -> Path:
     found = DshHome(tmp_path / "home").write("s", FIRST, compressed=compressed, lines_a_frame=1)
-    assert found.stat().st_size > SAVED_FROM_BYTES > DshLimits().whole_bytes
+    assert found.stat().st_size > SAVED_FROM_BYTES > ReadingLimits().whole_bytes
     return found
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> DshStore:
-    return DshStore(tmp_path / "home", limits=DshLimits(saved_from_bytes=SAVED_FROM_BYTES))
+    return DshStore(tmp_path / "home", limits=ReadingLimits(saved_from_bytes=SAVED_FROM_BYTES))
 
 
 def test_a_prepare_reads_what_is_new_and_what_it_checks_alone(

@@ -20,9 +20,9 @@ from resolver_doubles import never_cancelled
 from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.index import SessionIndex, store_name
 from sessionref.server.sources import SessionSources
-from sessionref.server.stores.dsh import DshLimits, DshStore
+from sessionref.server.stores.dsh import DshStore, ReadingLimits
 
-LIMITS = DshLimits(whole_bytes=0, saved_from_bytes=0)
+LIMITS = ReadingLimits(whole_bytes=0, saved_from_bytes=0)
 SESSIONS = 24
 PARTS = ["catalogue.sqlite3", "catalogue.sqlite3-wal", "catalogue.sqlite3-shm"]
 CHILD = """
@@ -31,9 +31,9 @@ from pathlib import Path
 from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.sources import SessionSources
-from sessionref.server.stores.dsh import DshLimits, DshStore
+from sessionref.server.stores.dsh import ReadingLimits, DshStore
 
-store = DshStore(Path(sys.argv[1]), limits=DshLimits(whole_bytes=0, saved_from_bytes=0))
+store = DshStore(Path(sys.argv[1]), limits=ReadingLimits(whole_bytes=0, saved_from_bytes=0))
 database = CatalogueDatabase(Path(sys.argv[2]), max_bytes=60_000)
 ids = [header.session_id for header in store.list_sessions(lambda: None).sessions]
 

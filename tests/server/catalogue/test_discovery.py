@@ -17,10 +17,10 @@ from sessionref.server.candidates import ListedSession, select_candidates
 from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.discovery import Discovery
 from sessionref.server.store import CheckCancelled, SessionHeader, SessionStore
-from sessionref.server.stores.dsh import DshLimits, DshStore
+from sessionref.server.stores.dsh import DshStore, ReadingLimits
 from sessionref.server.threads import WorkerThreads
 
-EVERYTHING = DshLimits(whole_bytes=0)
+EVERYTHING = ReadingLimits(whole_bytes=0)
 LONG = 30.0
 """Longer than any test takes: a wait of this length never ends by itself."""
 
@@ -76,10 +76,10 @@ def extend(log: Path, text: str, seq: int) -> None:
         file.write(title(text).line(seq, 0))
 
 
-@pytest.mark.parametrize("limits", [DshLimits(), EVERYTHING])
+@pytest.mark.parametrize("limits", [ReadingLimits(), EVERYTHING])
 @pytest.mark.parametrize("has_catalogue", [False, True])
 async def test_a_new_session_is_there_at_once_with_its_title(
-    home: DshHome, database: CatalogueDatabase, limits: DshLimits, has_catalogue: bool
+    home: DshHome, database: CatalogueDatabase, limits: ReadingLimits, has_catalogue: bool
 ) -> None:
     home.write("a", [title("A")], cwd="/w")
     age(home.sessions / "--w--")

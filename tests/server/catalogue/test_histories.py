@@ -52,15 +52,15 @@ from sessionref.server.catalogue import index as index_module
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.sources import SessionSources
 from sessionref.server.store import Capture
-from sessionref.server.stores.dsh import DshLimits, DshStore, project_key, session_segment
+from sessionref.server.stores.dsh import DshStore, ReadingLimits, project_key, session_segment
 
 IDS = ["one", "two", "thr\u00ebe", "x/y"]
 PROJECTS = ["/a", "/b", None]
 CLUTTER = ["folder", "link", "file"]
 LIMITS = [
-    DshLimits(whole_bytes=0, saved_from_bytes=0),
-    DshLimits(whole_bytes=0, saved_from_bytes=0, piece_bytes=700, compressed_bytes=300),
-    DshLimits(whole_bytes=3000, saved_from_bytes=1500, piece_bytes=5000),
+    ReadingLimits(whole_bytes=0, saved_from_bytes=0),
+    ReadingLimits(whole_bytes=0, saved_from_bytes=0, piece_bytes=700, compressed_bytes=300),
+    ReadingLimits(whole_bytes=3000, saved_from_bytes=1500, piece_bytes=5000),
 ]
 PADDING = "padding " * 40  # Makes a few events longer than the bytes that are checked before a position.
 
@@ -145,7 +145,7 @@ class Histories(RuleBasedStateMachine):
         self.states: dict[str, bytes] = {}
 
     @initialize(limits=st.sampled_from(LIMITS))
-    def begin(self, limits: DshLimits) -> None:
+    def begin(self, limits: ReadingLimits) -> None:
         self.store = DshStore(self.home.path, limits=limits)
         self.database = open_database(self.folder)
         self.others = open_database(self.folder)

@@ -26,9 +26,9 @@ from sessionref.protocol.errors import ReadFailedReason, read_failed
 from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.store import CheckCancelled
-from sessionref.server.stores.dsh import DshLimits, DshStore
+from sessionref.server.stores.dsh import DshStore, ReadingLimits
 
-EVERYTHING = DshLimits(whole_bytes=0, saved_from_bytes=0)
+EVERYTHING = ReadingLimits(whole_bytes=0, saved_from_bytes=0)
 SECONDS = 10
 
 

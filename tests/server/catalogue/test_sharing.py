@@ -17,9 +17,9 @@ from dsh_fixtures import DshHome, assistant, event, title, user, zstd_frame
 from resolver_doubles import never_cancelled
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.sources import SessionSources
-from sessionref.server.stores.dsh import DshLimits, DshStore
+from sessionref.server.stores.dsh import DshStore, ReadingLimits
 
-LIMITS = DshLimits(whole_bytes=0, saved_from_bytes=0)
+LIMITS = ReadingLimits(whole_bytes=0, saved_from_bytes=0)
 SESSIONS = 12
 ROUNDS = 25
 SECONDS = 120

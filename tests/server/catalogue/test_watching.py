@@ -17,10 +17,10 @@ from dsh_fixtures import DshHome, title
 from sessionref.server.catalogue import watching
 from sessionref.server.catalogue.discovery import Discovery
 from sessionref.server.catalogue.watching import watch_sessions
-from sessionref.server.stores.dsh import DshLimits, DshStore
+from sessionref.server.stores.dsh import DshStore, ReadingLimits
 from sessionref.server.threads import WorkerThreads
 
-LIMITS = DshLimits(whole_bytes=0)
+LIMITS = ReadingLimits(whole_bytes=0)
 NEVER = 1e6
 SECONDS = 20
 """A fail-safe: how long to wait for what takes a fraction of a second."""

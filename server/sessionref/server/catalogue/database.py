@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 """Of the tables and of what their values hold; another one is thrown away and made anew."""
 
 LOCK_SECONDS: Final = 0.2

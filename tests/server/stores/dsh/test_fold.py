@@ -29,14 +29,14 @@ from dsh_fixtures import (
     user,
 )
 from sessionref.protocol.errors import ReadFailedReason
-from sessionref.server.stores.dsh import DshLimits
+from sessionref.server.stores.dsh import ReadingLimits
 from sessionref.server.stores.dsh.fold import Fold
-from sessionref.server.stores.dsh.problems import Unreadable
 from sessionref.server.stores.dsh.records import EventDecoder
+from sessionref.server.stores.problems import Unreadable
 
 
 def feed(fold: Fold, lines: Sequence[bytes]) -> Fold:
-    decoder = EventDecoder(fold.version, DshLimits())
+    decoder = EventDecoder(fold.version, ReadingLimits())
     for line in lines:
         record = decoder.decode(line[:-1])
         assert record is not None, line
@@ -171,7 +171,7 @@ def test_a_packed_row_takes_a_position_for_each_chunk() -> None:
 def test_an_event_out_of_place_changes_nothing() -> None:
     fold = folded(TALK)
     before = fold.state()
-    record = EventDecoder(4, DshLimits()).decode(user("x").line(9, 4)[:-1])
+    record = EventDecoder(4, ReadingLimits()).decode(user("x").line(9, 4)[:-1])
     assert record is not None
     assert not fold.feed(record)
     assert fold.state() == before
@@ -184,7 +184,7 @@ def test_the_last_title_and_the_last_descriptor_count() -> None:
 
 
 def test_a_conversation_over_its_limit_is_too_large_and_replaced_text_does_not_count() -> None:
-    limits = DshLimits(conversation_bytes=10)
+    limits = ReadingLimits(conversation_bytes=10)
     events = [user("é" * 5), checkpoint("k", version=4).replacing(0, 0), user("x" * 9)]
     assert len(feed(Fold(4, limits), event_lines(events, 4)).items()) == 2
     with pytest.raises(Unreadable) as caught:
@@ -261,7 +261,7 @@ def test_a_fold_resumed_at_any_event_ends_like_one_that_went_through(events: lis
 
 
 def test_a_resumed_fold_knows_how_much_text_it_holds() -> None:
-    limits = DshLimits(conversation_bytes=10)
+    limits = ReadingLimits(conversation_bytes=10)
     state = feed(Fold(4, limits), event_lines([user("x" * 8)], 4)).state()
     with pytest.raises(Unreadable):
         feed(Fold.resume(state, limits), [user("yyy").line(1, 4)])

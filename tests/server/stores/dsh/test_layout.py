@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.stores.dsh import home_folder, project_key, session_segment
 from sessionref.server.stores.dsh.layout import choose_log
-from sessionref.server.stores.dsh.problems import Unreadable
+from sessionref.server.stores.problems import Unreadable
 
 
 @pytest.mark.parametrize(

@@ -33,11 +33,11 @@ from resolver_doubles import failure_of, never_cancelled
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.sources import SessionSources
 from sessionref.server.store import CataloguedStore, Lesson, SavedCapture
-from sessionref.server.stores.dsh import DshLimits, DshStore
+from sessionref.server.stores.dsh import DshStore, ReadingLimits
 from sessionref.server.stores.dsh.fold import Fold
 from sessionref.server.stores.dsh.records import EventDecoder
 
-EVERYTHING = DshLimits(whole_bytes=0, saved_from_bytes=0)
+EVERYTHING = ReadingLimits(whole_bytes=0, saved_from_bytes=0)
 KEY = "_no-cwd/s"
 
 
@@ -51,7 +51,7 @@ def compressed(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def store_of(home: DshHome, limits: DshLimits = EVERYTHING) -> DshStore:
+def store_of(home: DshHome, limits: ReadingLimits = EVERYTHING) -> DshStore:
     return DshStore(home.path, limits=limits)
 
 
@@ -119,8 +119,8 @@ def test_a_short_log_is_not_worth_saving(home: DshHome) -> None:
     log = home.write("s", [user("a")])
     size = log.stat().st_size
 
-    assert again(store_of(home, DshLimits(saved_from_bytes=size + 1)), None).state is None
-    assert again(store_of(home, DshLimits(saved_from_bytes=size)), None).state is not None
+    assert again(store_of(home, ReadingLimits(saved_from_bytes=size + 1)), None).state is None
+    assert again(store_of(home, ReadingLimits(saved_from_bytes=size)), None).state is not None
 
 
 def test_a_damaged_log_is_read_as_a_whole_again(home: DshHome) -> None:
@@ -175,7 +175,7 @@ def test_a_log_of_a_newer_generation_is_not_continued_with_the_state_of_the_olde
 
 def test_the_limit_of_a_conversation_holds_for_old_and_new_parts_together(home: DshHome) -> None:
     log = home.write("s", [user("x" * 60)])
-    store = store_of(home, DshLimits(whole_bytes=0, saved_from_bytes=0, conversation_bytes=100))
+    store = store_of(home, ReadingLimits(whole_bytes=0, saved_from_bytes=0, conversation_bytes=100))
     state = again(store, None).state
     append(log, user("y" * 60), seq=1)
 
@@ -214,7 +214,7 @@ def test_a_header_alone_has_no_title_and_says_so(home: DshHome) -> None:
 
 def test_a_short_log_is_read_as_a_whole_where_its_header_alone_was_asked_for(home: DshHome) -> None:
     log = home.write("s", [title("T")])
-    lesson = learn(store_of(home, DshLimits(whole_bytes=log.stat().st_size)), with_title=False)
+    lesson = learn(store_of(home, ReadingLimits(whole_bytes=log.stat().st_size)), with_title=False)
 
     assert (lesson.header.title, lesson.has_title, lesson.resume) == ("T", True, b"")
 
@@ -318,7 +318,7 @@ events = st.one_of(
 def test_a_fold_that_is_taken_up_at_any_events_ends_as_one_that_never_was_put_down(
     given_events: list[Event], cuts: list[int], data: st.DataObject
 ) -> None:
-    decoder, whole, parts = EventDecoder(4, DshLimits()), Fold(4), Fold(4)
+    decoder, whole, parts = EventDecoder(4, ReadingLimits()), Fold(4), Fold(4)
     for seq, one in enumerate(given_events):
         surface = [node.seq for node in whole.surface()]
         if surface and data.draw(st.integers(0, 9)) == 0:
@@ -339,7 +339,7 @@ def test_a_fold_that_is_taken_up_at_any_events_ends_as_one_that_never_was_put_do
 
 
 def test_a_fold_that_is_taken_up_very_often_keeps_its_surface(home: DshHome) -> None:
-    decoder, fold = EventDecoder(4, DshLimits()), Fold(4)
+    decoder, fold = EventDecoder(4, ReadingLimits()), Fold(4)
     for seq in range(300):
         record = decoder.decode(user(str(seq)).line(seq, 4)[:-1])
         assert record is not None

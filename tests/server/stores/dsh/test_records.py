@@ -26,13 +26,13 @@ from dsh_fixtures import (
     user,
 )
 from sessionref.protocol.errors import ReadFailedReason
-from sessionref.server.stores.dsh import DshLimits
+from sessionref.server.stores.dsh import ReadingLimits
 from sessionref.server.stores.dsh.events import LOG_ONLY_TYPES, LogOnlyEvent, UnknownEvent, UserMessage
 from sessionref.server.stores.dsh.header import LogHeader, parse_header, safe_integer
-from sessionref.server.stores.dsh.problems import Unreadable
 from sessionref.server.stores.dsh.records import EventDecoder
+from sessionref.server.stores.problems import Unreadable
 
-LIMITS = DshLimits()
+LIMITS = ReadingLimits()
 
 
 def header(version: int = 0, /, **more: Any) -> LogHeader:
@@ -242,9 +242,9 @@ def test_a_line_nested_deeper_than_the_limit_is_too_large(depth: int, fits: bool
 
 def test_a_line_longer_than_the_limit_is_too_large() -> None:
     line = user("x" * 100).line(0, 0)[:-1]
-    assert EventDecoder(0, DshLimits(line_bytes=len(line))).decode(line) is not None
+    assert EventDecoder(0, ReadingLimits(line_bytes=len(line))).decode(line) is not None
     with pytest.raises(Unreadable) as caught:
-        EventDecoder(0, DshLimits(line_bytes=len(line) - 1)).decode(line)
+        EventDecoder(0, ReadingLimits(line_bytes=len(line) - 1)).decode(line)
     assert caught.value.reason is ReadFailedReason.TOO_LARGE
 
 

@@ -32,7 +32,8 @@ from dsh_fixtures import (
 )
 from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError
 from sessionref.server.store import Capture, SessionStore
-from sessionref.server.stores.dsh import DshLimits, DshStore, folders
+from sessionref.server.stores import folders
+from sessionref.server.stores.dsh import DshStore, ReadingLimits
 
 TALK = [user("a"), assistant("b"), user("c")]
 A, B, C = ("user", "a"), ("assistant", "b"), ("user", "c")
@@ -50,15 +51,15 @@ def home(tmp_path: Path) -> DshHome:
     return DshHome(tmp_path / "home")
 
 
-def capture(home: DshHome, session_id: str = "s", limits: DshLimits | None = None) -> Capture:
-    return DshStore(home.path, limits=limits or DshLimits()).capture(session_id, no_check)
+def capture(home: DshHome, session_id: str = "s", limits: ReadingLimits | None = None) -> Capture:
+    return DshStore(home.path, limits=limits or ReadingLimits()).capture(session_id, no_check)
 
 
 def conversation(home: DshHome, session_id: str = "s") -> list[tuple[str, str]]:
     return [(item.role, item.text) for item in capture(home, session_id).items]
 
 
-def refusal(home: DshHome, session_id: str = "s", limits: DshLimits | None = None) -> ReadFailedReason | None:
+def refusal(home: DshHome, session_id: str = "s", limits: ReadingLimits | None = None) -> ReadFailedReason | None:
     with pytest.raises(SessionReferenceError) as caught:
         capture(home, session_id, limits)
     assert caught.value.facts.session_id == session_id
@@ -242,13 +243,13 @@ def test_an_unknown_surface_event_is_refused(home: DshHome) -> None:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_line_over_the_limit_is_refused(home: DshHome, events: Sequence[Event | bytes], compressed: bool) -> None:
     home.write("s", events, compressed=compressed)
-    assert refusal(home, limits=DshLimits(line_bytes=150)) is ReadFailedReason.TOO_LARGE
+    assert refusal(home, limits=ReadingLimits(line_bytes=150)) is ReadFailedReason.TOO_LARGE
 
 
 def test_a_conversation_over_the_limit_is_refused(home: DshHome) -> None:
     home.write("s", [user("x" * 60), tool_result("y" * 500), user("x" * 60)])
-    assert refusal(home, limits=DshLimits(conversation_bytes=100)) is ReadFailedReason.TOO_LARGE
-    assert len(capture(home, limits=DshLimits(conversation_bytes=120)).items) == 2
+    assert refusal(home, limits=ReadingLimits(conversation_bytes=100)) is ReadFailedReason.TOO_LARGE
+    assert len(capture(home, limits=ReadingLimits(conversation_bytes=120)).items) == 2
 
 
 def test_a_line_nested_too_deep_is_refused(home: DshHome) -> None:
@@ -485,7 +486,7 @@ def test_a_title_in_an_unfinished_line_does_not_count(home: DshHome) -> None:
 def test_a_title_is_found_in_any_block_of_a_long_log(home: DshHome) -> None:
     many = [tool_result("x" * 50) for _ in range(40)]
     home.write("s", [title("Old"), *many, title("New"), *many], lines_a_frame=7, compressed=True)
-    limits = DshLimits(piece_bytes=64, compressed_bytes=16)
+    limits = ReadingLimits(piece_bytes=64, compressed_bytes=16)
     (row,) = DshStore(home.path, limits=limits).list_sessions(no_check).sessions
     assert row.title == "New"
 
@@ -495,7 +496,7 @@ def test_the_size_of_reading_steps_changes_nothing(home: DshHome, compressed: bo
     home.write("s", everything(4), version=4, compressed=compressed)
     whole = capture(home)
     for size in (1, 2, 7, 64, 1000):
-        assert capture(home, limits=DshLimits(piece_bytes=size, compressed_bytes=size)) == whole
+        assert capture(home, limits=ReadingLimits(piece_bytes=size, compressed_bytes=size)) == whole
 
 
 def test_reading_stops_when_the_request_was_cancelled(home: DshHome) -> None:
@@ -538,7 +539,7 @@ def test_a_log_that_grows_while_it_is_read_is_read_as_it_was(home: DshHome) -> N
             with path.open("ab") as file:
                 file.write(user("d").line(3, 0))
 
-    captured = DshStore(home.path, limits=DshLimits(piece_bytes=32)).capture("s", check)
+    captured = DshStore(home.path, limits=ReadingLimits(piece_bytes=32)).capture("s", check)
     assert (captured.captured_through_seq, captured.diagnostics) == (2, [])
     assert capture(home).captured_through_seq == 3
 

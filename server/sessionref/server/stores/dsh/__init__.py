@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sessionref.server.stores.dsh.layout import home_folder, project_key, session_segment
-from sessionref.server.stores.dsh.limits import DshLimits
 from sessionref.server.stores.dsh.store import DshStore
+from sessionref.server.stores.limits import ReadingLimits
 
-__all__ = ("DshLimits", "DshStore", "home_folder", "project_key", "session_segment")
+__all__ = ("DshStore", "ReadingLimits", "home_folder", "project_key", "session_segment")

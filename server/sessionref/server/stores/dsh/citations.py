@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from sessionref.server.stores.dsh.header import safe_integer
-from sessionref.server.stores.dsh.problems import corrupt
+from sessionref.server.stores.problems import corrupt
 
 __all__ = ("Citations",)
 

@@ -33,10 +33,10 @@ from sessionref.server.stores.dsh.events import (
 )
 from sessionref.server.stores.dsh.formats import Record
 from sessionref.server.stores.dsh.header import safe_integer
-from sessionref.server.stores.dsh.limits import DshLimits
-from sessionref.server.stores.dsh.problems import corrupt, too_large
 from sessionref.server.stores.dsh.projection import project
 from sessionref.server.stores.dsh.surface import NodeKind, Surface, SurfaceNode
+from sessionref.server.stores.limits import ReadingLimits
+from sessionref.server.stores.problems import corrupt, too_large
 
 __all__ = ("Fold", "FoldState")
 
@@ -76,12 +76,12 @@ class Fold:
     `unknown_events` counts events of unknown types that were passed over and did not say that they may be.
     """
 
-    def __init__(self, version: int, limits: DshLimits | None = None) -> None:
+    def __init__(self, version: int, limits: ReadingLimits | None = None) -> None:
         self.version = version
         self.title: str | None = None
         self.agent_label: str | None = None
         self.unknown_events = 0
-        self._limit = (limits or DshLimits()).conversation_bytes
+        self._limit = (limits or ReadingLimits()).conversation_bytes
         self._next_seq = 0
         self._surface = Surface()
         self._bytes = 0
@@ -91,7 +91,7 @@ class Fold:
         self._pending: dict[str, None] = {}
 
     @classmethod
-    def resume(cls, state: FoldState, limits: DshLimits | None = None) -> Fold:
+    def resume(cls, state: FoldState, limits: ReadingLimits | None = None) -> Fold:
         """A fold that goes on where the state was taken."""
         fold = cls(state.version, limits)
         fold.title, fold.agent_label = state.title, state.agent_label

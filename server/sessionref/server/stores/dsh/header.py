@@ -9,8 +9,8 @@ from typing import Any, Final, Never
 import msgspec
 
 from sessionref.protocol.jsontext import NestingError, check_depth, join_surrogates
-from sessionref.server.stores.dsh.limits import DshLimits
-from sessionref.server.stores.dsh.problems import corrupt, too_large
+from sessionref.server.stores.limits import ReadingLimits
+from sessionref.server.stores.problems import corrupt, too_large
 
 __all__ = ("LogHeader", "parse_header", "safe_integer")
 
@@ -50,7 +50,7 @@ def safe_integer(value: object) -> int | None:
     return None
 
 
-def parse_header(line: bytes, limits: DshLimits) -> LogHeader:
+def parse_header(line: bytes, limits: ReadingLimits) -> LogHeader:
     """Check a header line by the rules of the version that it names. Raises Unreadable: corrupt, too-large."""
     try:
         check_depth(line, limits.depth)

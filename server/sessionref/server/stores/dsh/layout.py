@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.protocol.mention import directory_segment
-from sessionref.server.stores.dsh.problems import Unreadable, corrupt
+from sessionref.server.stores.problems import Unreadable, corrupt
 
 __all__ = (
     "NEWEST_VERSION",

@@ -10,15 +10,15 @@ import msgspec
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.store import Capture, CheckCancelled, Diagnostic, Lesson, SavedCapture, SessionHeader
 from sessionref.server.stores.dsh.fold import Fold, FoldState
-from sessionref.server.stores.dsh.folders import Folder
 from sessionref.server.stores.dsh.header import LogHeader
-from sessionref.server.stores.dsh.limits import DshLimits
-from sessionref.server.stores.dsh.position import LogPosition, decode_state, encode_state
-from sessionref.server.stores.dsh.problems import Unreadable
 from sessionref.server.stores.dsh.records import EventDecoder
 from sessionref.server.stores.dsh.scan import LogScan
 from sessionref.server.stores.dsh.sessions import KnownLog, Place, open_log
 from sessionref.server.stores.dsh.titles import Labels, find_labels
+from sessionref.server.stores.folders import Folder
+from sessionref.server.stores.limits import ReadingLimits
+from sessionref.server.stores.position import LogPosition, decode_state, encode_state
+from sessionref.server.stores.problems import Unreadable
 
 __all__ = ("capture_log", "learn_labels")
 
@@ -44,7 +44,7 @@ def capture_log(
     place: Place,
     session_id: str,
     saved_state: bytes | None,
-    limits: DshLimits,
+    limits: ReadingLimits,
     check: CheckCancelled,
 ) -> SavedCapture:
     """Capture the session at a place, reading only what is not in a saved state that still holds.
@@ -82,7 +82,7 @@ def capture_log(
 
 
 def learn_labels(
-    root: Folder, place: Place, known: Lesson | None, limits: DshLimits, check: CheckCancelled, *, with_title: bool
+    root: Folder, place: Place, known: Lesson | None, limits: ReadingLimits, check: CheckCancelled, *, with_title: bool
 ) -> Lesson | None:
     """Learn the row of the session at a place; None if there is no log.
 

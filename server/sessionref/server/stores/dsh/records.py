@@ -14,8 +14,8 @@ import msgspec
 from sessionref.protocol.jsontext import MAX_DEPTH, JsonError, NestingError, check_depth, convert, decode_json_slowly
 from sessionref.server.stores.dsh.formats import Record, line_format
 from sessionref.server.stores.dsh.header import safe_integer
-from sessionref.server.stores.dsh.limits import DshLimits
-from sessionref.server.stores.dsh.problems import too_large
+from sessionref.server.stores.limits import ReadingLimits
+from sessionref.server.stores.problems import too_large
 
 __all__ = ("EventDecoder", "line_type")
 
@@ -26,7 +26,7 @@ _NUMBERS: Final = ("seq", "time", "seq0", "time0")
 class EventDecoder:
     """Decodes the event lines of one log, by the rules of its format."""
 
-    def __init__(self, version: int, limits: DshLimits) -> None:
+    def __init__(self, version: int, limits: ReadingLimits) -> None:
         self._format = line_format(version)
         self._decode = self._format.decode
         self._depth = limits.depth

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from sessionref.server.stores.dsh.fold import Fold
-from sessionref.server.stores.dsh.problems import corrupt
 from sessionref.server.stores.dsh.records import EventDecoder, line_type
+from sessionref.server.stores.problems import corrupt
 
 __all__ = ("LogScan",)
 

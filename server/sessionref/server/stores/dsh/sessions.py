@@ -17,13 +17,13 @@ import msgspec
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.printable import printable
 from sessionref.server.store import CheckCancelled
-from sessionref.server.stores.dsh.folders import Folder, OpenFile
-from sessionref.server.stores.dsh.frames import LogReader
 from sessionref.server.stores.dsh.header import LogHeader, parse_header
 from sessionref.server.stores.dsh.layout import LogName, choose_log, project_key, session_segment
-from sessionref.server.stores.dsh.limits import DshLimits
-from sessionref.server.stores.dsh.position import LogPosition, continues, position_after
-from sessionref.server.stores.dsh.problems import Unreadable, corrupt, from_os_error
+from sessionref.server.stores.folders import Folder, OpenFile
+from sessionref.server.stores.frames import LogReader
+from sessionref.server.stores.limits import ReadingLimits
+from sessionref.server.stores.position import LogPosition, continues, position_after
+from sessionref.server.stores.problems import Unreadable, corrupt, from_os_error
 
 __all__ = (
     "KnownLog",
@@ -80,7 +80,7 @@ class OpenLog(NamedTuple):
 
     def position(self) -> LogPosition | None:
         """Where another pass can go on, once all blocks were taken; None if it must begin anew."""
-        return position_after(self.reader, self.began_at, self.name, self.file)
+        return position_after(self.reader, self.began_at, self.name.name, self.file)
 
 
 def shown_key(key: str) -> str:
@@ -150,7 +150,7 @@ def is_session_at(root: Folder, place: Place) -> bool:
 
 @contextmanager
 def open_log(
-    root: Folder, place: Place, limits: DshLimits, check: CheckCancelled, known: KnownLog | None = None
+    root: Folder, place: Place, limits: ReadingLimits, check: CheckCancelled, known: KnownLog | None = None
 ) -> Generator[OpenLog | None]:
     """Open the log at a place, where possible behind what is known of it; None for a folder without one.
 
@@ -163,7 +163,7 @@ def open_log(
             yield None
             return
         with folder.file(name.name) as file:
-            tail = None if known is None else continues(known.position, name, file)
+            tail = None if known is None else continues(known.position, name.name, file)
             began_at = None if known is None or tail is None else known.position
             reader = LogReader(
                 file.descriptor,
@@ -211,7 +211,7 @@ def has_stamp(root: Folder, key: str, stamp: bytes) -> bool:
     return (log.st_ino, log.st_size, log.st_mtime_ns, False) == known[2:]
 
 
-def _header(line: bytes, name: LogName, limits: DshLimits) -> LogHeader:
+def _header(line: bytes, name: LogName, limits: ReadingLimits) -> LogHeader:
     header = parse_header(line, limits)
     if header.version != name.version:
         raise corrupt()

@@ -18,10 +18,7 @@ from sessionref.server.store import (
     SessionHeader,
     Unlisted,
 )
-from sessionref.server.stores.dsh.folders import Folder
 from sessionref.server.stores.dsh.layout import SEGMENT_BYTES, session_segment
-from sessionref.server.stores.dsh.limits import DshLimits
-from sessionref.server.stores.dsh.problems import Unreadable, from_os_error
 from sessionref.server.stores.dsh.sessions import (
     Place,
     has_stamp,
@@ -31,6 +28,9 @@ from sessionref.server.stores.dsh.sessions import (
     session_names,
     shown_key,
 )
+from sessionref.server.stores.folders import Folder
+from sessionref.server.stores.limits import ReadingLimits
+from sessionref.server.stores.problems import Unreadable, from_os_error
 
 __all__ = ("DshStore",)
 
@@ -44,10 +44,10 @@ class DshStore:
     lists_subagents = True
     """DSH itself lists the sessions of its sub-agents."""
 
-    def __init__(self, root: Path, *, kind: str = "dsh", limits: DshLimits | None = None) -> None:
+    def __init__(self, root: Path, *, kind: str = "dsh", limits: ReadingLimits | None = None) -> None:
         self.kind = kind
         self._sessions = root / "sessions"
-        self._limits = limits or DshLimits()
+        self._limits = limits or ReadingLimits()
 
     @property
     def location(self) -> str:

@@ -15,17 +15,16 @@ from hypothesis import strategies as st
 
 from dsh_fixtures import DshHome, event, header_line, user, zstd_frame
 from resolver_doubles import never_cancelled
-from sessionref.server.stores.dsh import DshLimits
-from sessionref.server.stores.dsh.folders import Folder
-from sessionref.server.stores.dsh.frames import CHECKED_BYTES
-from sessionref.server.stores.dsh.layout import LogName
-from sessionref.server.stores.dsh.position import (
+from sessionref.server.stores.dsh import ReadingLimits
+from sessionref.server.stores.dsh.sessions import KnownLog, OpenLog, Place, open_log
+from sessionref.server.stores.folders import Folder
+from sessionref.server.stores.frames import CHECKED_BYTES
+from sessionref.server.stores.position import (
     LogPosition,
     continues,
     decode_state,
     encode_state,
 )
-from sessionref.server.stores.dsh.sessions import KnownLog, OpenLog, Place, open_log
 
 PADDED = [event("tool/call", {"output": str(number) * 900}) for number in range(20)]
 PLACE = Place("_no-cwd", "s")
@@ -44,7 +43,7 @@ def home(tmp_path: Path) -> DshHome:
 
 @contextmanager
 def opened(home: DshHome, known: KnownLog | None = None) -> Generator[OpenLog]:
-    with Folder.root(home.sessions) as root, open_log(root, PLACE, DshLimits(), never_cancelled, known) as log:
+    with Folder.root(home.sessions) as root, open_log(root, PLACE, ReadingLimits(), never_cancelled, known) as log:
         assert log is not None
         yield log
 
@@ -60,7 +59,7 @@ def position_of(home: DshHome) -> LogPosition:
 
 def is_continued(home: DshHome, position: LogPosition) -> bool:
     with opened(home) as log:
-        return continues(position, log.name, log.file) is not None
+        return continues(position, log.name.name, log.file) is not None
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "zstd"])
@@ -158,7 +157,7 @@ def test_a_position_does_not_hold_for_another_generation_or_encoding(home: DshHo
     position = position_of(home)
     with opened(home) as opened_log:
         for name in ("session.v1.jsonl", "session.jsonl.x"):
-            assert not continues(position, LogName(0, False, name), opened_log.file)
+            assert not continues(position, name, opened_log.file)
 
 
 def test_a_header_alone_can_be_continued(home: DshHome) -> None:

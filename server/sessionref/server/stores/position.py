@@ -12,9 +12,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from sessionref.server.stores.dsh.folders import OpenFile
-from sessionref.server.stores.dsh.frames import CHECKED_BYTES, LogReader
-from sessionref.server.stores.dsh.layout import LogName
+from sessionref.server.stores.folders import OpenFile
+from sessionref.server.stores.frames import CHECKED_BYTES, LogReader
 
 __all__ = ("LogPosition", "continues", "decode_state", "encode_state", "position_after")
 
@@ -36,9 +35,9 @@ class LogPosition(msgspec.Struct, frozen=True, array_like=True):
     tail_digest: bytes
 
 
-def continues(position: LogPosition, name: LogName, file: OpenFile) -> bytes | None:
+def continues(position: LogPosition, name: str, file: OpenFile) -> bytes | None:
     """The bytes before a position if the open file is its log, grown or not; reads those and the header alone."""
-    if (position.name, position.inode) != (name.name, file.facts.st_ino):
+    if (position.name, position.inode) != (name, file.facts.st_ino):
         return None
     if not position.offset <= position.size <= file.facts.st_size:
         return None
@@ -51,7 +50,7 @@ def continues(position: LogPosition, name: LogName, file: OpenFile) -> bytes | N
     return tail if position.tail_digest == _digest(tail) else None
 
 
-def position_after(reader: LogReader, known: LogPosition | None, name: LogName, file: OpenFile) -> LogPosition | None:
+def position_after(reader: LogReader, known: LogPosition | None, name: str, file: OpenFile) -> LogPosition | None:
     """The position at which a finished pass ended; None if another pass cannot go on from there.
 
     `known` is where the pass began, if that was not the start. Nothing is read again: a log that is written meanwhile
@@ -60,7 +59,7 @@ def position_after(reader: LogReader, known: LogPosition | None, name: LogName, 
     if not reader.is_resumable or not (known or reader.header):
         return None
     return LogPosition(
-        name.name,
+        name,
         file.facts.st_ino,
         file.facts.st_size,
         file.facts.st_mtime_ns,

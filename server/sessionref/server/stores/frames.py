@@ -1,7 +1,7 @@
 """The bytes of one log as blocks of complete lines, plain or zstd, of a size fixed when reading starts.
 
-A compressed log is a row of independent zstd frames, of which the first holds the header line alone and every other
-one whole lines (dsh-format section 1.2, RFC 8878).
+A compressed log is a row of independent zstd frames (RFC 8878). In DSH's the first holds the header line alone and
+every other one whole lines (dsh-format section 1.2), so that another pass can go on behind any of them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from sessionref.server.store import CheckCancelled
-from sessionref.server.stores.dsh.limits import DshLimits
-from sessionref.server.stores.dsh.problems import corrupt, too_large
+from sessionref.server.stores.limits import ReadingLimits
+from sessionref.server.stores.problems import corrupt, too_large
 
 __all__ = ("CHECKED_BYTES", "LogReader")
 
@@ -32,7 +32,8 @@ class LogReader:
 
     `torn` is true, after the last block, if the log ends in an incomplete line or frame. `position` is then where
     another pass can go on, `tail` the stored bytes before it, and `is_resumable` whether the blocks went no further
-    than that; `header` is the header line, or its frame, as it is stored. `block_bytes` counts what the blocks held.
+    than that; `header` is the header line, or its frame, as it is stored. `block_bytes` counts what the blocks held,
+    `open_line` is the line that the log ends in without a line feed.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class LogReader:
         size: int,
         *,
         compressed: bool,
-        limits: DshLimits,
+        limits: ReadingLimits,
         check: CheckCancelled,
         start: int = 0,
         tail: bytes = b"",
+        frames_hold_lines: bool = True,
     ) -> None:
         self.torn = False
+        self._frames_hold_lines = frames_hold_lines
         self.position = start
         self.header = b""
         self.is_resumable = True
@@ -88,10 +91,15 @@ class LogReader:
                 yield block[:end]
                 block = block[end:]
             if block:
-                if self._compressed and not self._first_frame_read:
+                if self._compressed and self._frames_hold_lines and not self._first_frame_read:
                     raise corrupt()
                 yield block
         self.torn = self.torn or self._open_bytes > 0
+
+    @property
+    def open_line(self) -> bytes:
+        """What follows the last line feed, after the last block."""
+        return b"".join(self._open_line)
 
     def _complete_lines(self, piece: bytes) -> bytes:
         """The piece up to its last line feed, behind what was left of the pieces before."""
@@ -170,6 +178,8 @@ class LogReader:
                 if piece:
                     yield piece
             at -= len(frame.unused_data)
+            if not self._frames_hold_lines:
+                continue
             if self._open_bytes or not self._header_read:
                 raise corrupt()
             self.position = self._offset - (len(data) - at)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from dsh_fixtures import zstd_frame
 from sessionref.protocol.errors import ReadFailedReason
-from sessionref.server.stores.dsh import DshLimits
-from sessionref.server.stores.dsh.frames import LogReader
-from sessionref.server.stores.dsh.problems import Unreadable
+from sessionref.server.stores.dsh import ReadingLimits
+from sessionref.server.stores.frames import LogReader
+from sessionref.server.stores.problems import Unreadable
 
-SMALL = DshLimits(line_bytes=64, piece_bytes=16, compressed_bytes=8)
+SMALL = ReadingLimits(line_bytes=64, piece_bytes=16, compressed_bytes=8)
 HEADER = b"header\n"
 
 
@@ -26,7 +26,9 @@ def no_check() -> None:
 class Blocks:
     """What a reader gave for some bytes."""
 
-    def __init__(self, content: bytes, *, compressed: bool = False, limits: DshLimits = SMALL, size: int | None = None):
+    def __init__(
+        self, content: bytes, *, compressed: bool = False, limits: ReadingLimits = SMALL, size: int | None = None
+    ):
         descriptor = os.memfd_create("log") if hasattr(os, "memfd_create") else _temporary()
         try:
             os.write(descriptor, content)
@@ -52,7 +54,7 @@ def _temporary() -> int:
     return descriptor
 
 
-def refusal(content: bytes, *, compressed: bool = True, limits: DshLimits = SMALL) -> ReadFailedReason:
+def refusal(content: bytes, *, compressed: bool = True, limits: ReadingLimits = SMALL) -> ReadFailedReason:
     with pytest.raises(Unreadable) as caught:
         Blocks(content, compressed=compressed, limits=limits)
     return caught.value.reason
@@ -133,7 +135,7 @@ def test_a_line_over_the_limit_is_too_large_even_if_it_never_ends(ending: bytes)
 def test_a_small_frame_of_a_huge_line_is_refused_without_unpacking_it() -> None:
     bomb = zstd_frame(b"x" * 50_000_000)
     assert len(bomb) < 50_000
-    assert refusal(zstd_frame(HEADER) + bomb, limits=DshLimits(line_bytes=1000)) is ReadFailedReason.TOO_LARGE
+    assert refusal(zstd_frame(HEADER) + bomb, limits=ReadingLimits(line_bytes=1000)) is ReadFailedReason.TOO_LARGE
 
 
 def test_what_is_appended_after_opening_is_not_read() -> None:

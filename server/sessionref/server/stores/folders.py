@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from sessionref.protocol.errors import ReadFailedReason
-from sessionref.server.stores.dsh.problems import Unreadable
+from sessionref.server.stores.problems import Unreadable
 
 __all__ = ("Folder", "OpenFile")
 

@@ -1,14 +1,17 @@
-"""How much of a log is read before the session is refused as too large (contract section 4, Reading DSH logs)."""
+"""How much of a stored session is read before it is refused as too large (contract section 4, Reading DSH logs)."""
 
 from __future__ import annotations
 
 import msgspec
 
-__all__ = ("DshLimits",)
+__all__ = ("ReadingLimits",)
 
 
-class DshLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """The limits of reading one log; the first four refuse a session, the others bound one step of reading."""
+class ReadingLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """The limits of reading one session, whichever agent wrote it.
+
+    The first three refuse a session, the others bound one step of reading.
+    """
 
     line_bytes: int = 64 * 1024 * 1024
     """The longest line: a single message with attachments stays far below it."""
