@@ -65,6 +65,7 @@ class LearningStore:
     ) -> None:
         self.kind = kind
         self.lists_subagents = True
+        self.groups_tell_all = False
         self.headers: dict[str, SessionHeader] = {}
         self.problems: dict[str, ReadFailedReason] = {}
         self.learnt: list[tuple[str, bool]] = []
@@ -109,6 +110,10 @@ class LearningStore:
         """The title as a conversation."""
         return self.capture_again(session_id, lambda key: None, check).capture
 
+    def exists(self) -> bool:
+        """It is here."""
+        return True
+
     def groups(self) -> dict[str, int]:
         """The projects."""
         return dict(self._times)
@@ -120,7 +125,7 @@ class LearningStore:
             self._before_keys(group)
         return found
 
-    def identity(self, key: str) -> str:
+    def identity(self, key: str, header: SessionHeader | None) -> str:
         """The session's id."""
         return key.partition("/")[2]
 

@@ -20,7 +20,7 @@ _BETWEEN: Final = "\0"
 """Stands between the texts that are searched; a query that holds it needs a closer look."""
 
 
-class ListedSession(msgspec.Struct, frozen=True):
+class ListedSession(msgspec.Struct, frozen=True, gc=False):
     """A session as it can be listed: cleaned labels, and the lower-cased text in which a query is looked for."""
 
     header: SessionHeader
@@ -38,15 +38,19 @@ def list_session(
 ) -> ListedSession:
     """Make a row of a header; `key` is the store's own, for whoever made the row."""
     label = clean_label(header.title, header.session_id)
-    display_title = clean_label(header.agent_label, header.session_id) if header.agent_label else label
-    texts = (header.session_id, header.cwd or "", label, display_title)
+    texts = [header.session_id, header.cwd or "", label]
+    display_title = label
+    if header.agent_label:
+        display_title = clean_label(header.agent_label, header.session_id)
+        texts.append(display_title)
     return ListedSession(
         header,
         origin,
         lists_subagents,
         label,
         display_title,
-        _BETWEEN.join(text.lower() for text in texts),
+        # In one go: what stands between them is no letter, so that each is lower-cased as if it stood alone.
+        _BETWEEN.join(texts).lower(),
         title_pending,
         key,
     )

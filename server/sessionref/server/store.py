@@ -156,6 +156,15 @@ class CataloguedStore(SessionStore, Protocol):
         """What tells this store's root from others of its kind, across processes."""
         ...
 
+    @property
+    def groups_tell_all(self) -> bool:
+        """Whether the time of a group changes with every session in it, as that of a database does."""
+        ...
+
+    def exists(self) -> bool:
+        """Whether there is anything where this store should be."""
+        ...
+
     def groups(self) -> dict[str, int]:
         """The groups with the time of their last change in ns. Raises SessionReferenceError READ_FAILED."""
         ...
@@ -164,8 +173,8 @@ class CataloguedStore(SessionStore, Protocol):
         """The keys of everything in a group that may be a session. Raises SessionReferenceError READ_FAILED."""
         ...
 
-    def identity(self, key: str) -> str:
-        """What is the same for two keys only if they name the same session id."""
+    def identity(self, key: str, header: SessionHeader | None) -> str:
+        """What is the same for two keys only if they name the same session id; the row says it, if there is one."""
         ...
 
     def changed(self, stamps: Mapping[str, bytes], check: CheckCancelled) -> Iterator[str]:

@@ -102,8 +102,10 @@ class CatalogueDatabase:
                 "SELECT key, lesson, checksum FROM lessons WHERE store = ?", (store,)
             ):
                 if checksum == _checksum(store, key, data):
-                    with suppress(msgspec.DecodeError):
+                    try:
                         found[key] = decoder.decode(data)
+                    except msgspec.DecodeError:
+                        continue
             return found
 
         return self._attempt(read, {})
@@ -123,7 +125,8 @@ class CatalogueDatabase:
 
         def read(connection: sqlite3.Connection) -> set[str]:
             found = connection.execute(
-                "SELECT key FROM lessons WHERE store = ? UNION SELECT key FROM captures WHERE store = ?", (store, store)
+                "SELECT key FROM lessons WHERE store = ? UNION ALL SELECT key FROM captures WHERE store = ?",
+                (store, store),
             )
             return {key for (key,) in found}
 

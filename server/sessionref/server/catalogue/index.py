@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable
 from itertools import islice
 from typing import Final
 
+import msgspec
+
 from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError
 from sessionref.server.candidates import ListedSession, list_session, row_order
 from sessionref.server.catalogue.database import CatalogueDatabase
@@ -42,15 +44,12 @@ PROBLEMS_AGAIN_SECONDS: Final = 5.0
 """How often what cannot be read is tried again: finding that out may take a whole read."""
 
 
-class _Entry:
+class _Entry(msgspec.Struct, gc=False):
     """What is known of one key."""
 
-    __slots__ = ("lesson", "problem", "row")
-
-    def __init__(self) -> None:
-        self.lesson: Lesson | None = None
-        self.problem: str | None = None
-        self.row: ListedSession | None = None
+    lesson: Lesson | None = None
+    problem: str | None = None
+    row: ListedSession | None = None
 
 
 class SessionIndex:
@@ -99,20 +98,27 @@ class SessionIndex:
         """What cannot be listed, and why; not to be changed."""
         return self._listing()[1]
 
+    @property
+    def is_understood(self) -> bool:
+        """Whether any session has a prompt, where there are sessions and all have been read."""
+        with self._lock:
+            lessons = [entry.lesson for entry in self._entries.values() if entry.lesson is not None]
+            return not lessons or any(lesson.has_prompt or not lesson.has_title for lesson in lessons)
+
     def _listing(self) -> tuple[list[ListedSession], list[Unlisted]]:
         with self._lock:
             if self._listed is None:
-                counts = Counter(
-                    self.store.identity(key)
+                identities = {
+                    key: self.store.identity(key, None if entry.lesson is None else entry.lesson.header)
                     for key, entry in self._entries.items()
                     if entry.lesson is not None or entry.problem is not None
-                )
+                }
+                counts = Counter(identities.values())
                 problems = dict(self._group_problems)
                 rows: list[ListedSession] = []
-                for key, entry in self._entries.items():
-                    if entry.lesson is None and entry.problem is None:
-                        continue
-                    if counts[self.store.identity(key)] > 1:
+                for key, identity in identities.items():
+                    entry = self._entries[key]
+                    if counts[identity] > 1:
                         problems[key] = str(ReadFailedReason.DUPLICATE_ID)
                     elif entry.problem is not None:
                         problems[key] = entry.problem
@@ -140,6 +146,8 @@ class SessionIndex:
                 check()
                 if not self._list_group(group, check):
                     continue
+                if self.store.groups_tell_all:
+                    self.look_again(self._members[group], check)
             listed[group] = changed
         # A group that failed has no time noted, and so is tried again.
         self._groups = listed
@@ -239,7 +247,8 @@ class SessionIndex:
         """List what is new: from the catalogue where that still holds, else from the store."""
         loaded = self._loaded or {}
         with self._lock:
-            known = {key: loaded[key] for key in self._to_list & loaded.keys()}
+            # In the order of the keys, so that sessions of one folder are looked at one after the other.
+            known = {key: lesson for key, lesson in loaded.items() if key in self._to_list}
         if known:
             changed = set(self.store.changed({key: lesson.stamp for key, lesson in known.items()}, check))
             with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -15,7 +16,7 @@ from typing import Final, Self
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.stores.problems import Unreadable
 
-__all__ = ("Folder", "OpenFile")
+__all__ = ("Folder", "OpenFile", "folders_below")
 
 _RELATIVE: Final = os.open in os.supports_dir_fd and os.listdir in os.supports_fd
 """Windows can open by path only: there, a look at the path before opening has to do."""
@@ -30,7 +31,7 @@ _FILE_FLAGS: Final[int] = (
     | getattr(os, "O_BINARY", 0)
 )
 _ROOT_FLAGS: Final[int] = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_DIRECTORY", 0)
-_FOLDER_FLAGS: Final[int] = _ROOT_FLAGS | getattr(os, "O_NOFOLLOW", 0)
+_NO_LINK: Final[int] = getattr(os, "O_NOFOLLOW", 0)
 
 
 class OpenFile:
@@ -77,6 +78,11 @@ class Folder:
         """The names in the folder, in the order of their characters."""
         return sorted(os.listdir(self._path if self._descriptor is None else self._descriptor))
 
+    def folders_and_links(self) -> list[str]:
+        """The names of the folders and links in the folder, sorted; most file systems tell without a look at each."""
+        with os.scandir(self._path if self._descriptor is None else self._descriptor) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False) or entry.is_symlink())
+
     def own_facts(self) -> os.stat_result:
         """What the folder itself is."""
         return os.lstat(self._path) if self._descriptor is None else os.fstat(self._descriptor)
@@ -87,12 +93,14 @@ class Folder:
             return os.lstat(self._path / name)
         return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
 
-    def folder(self, name: str) -> Folder:
-        """Open a folder in this one; Unreadable (outside-root) for a link."""
+    def folder(self, name: str, *, follow_link: bool = False) -> Folder:
+        """Open a folder in this one; Unreadable (outside-root) for a link, unless that may be followed."""
         if self._descriptor is None:
-            self._require(name, stat.S_IFDIR)
+            if not follow_link:
+                self._require(name, stat.S_IFDIR)
             return Folder(self._path / name, None)
-        return Folder(self._path / name, os.open(name, _FOLDER_FLAGS, dir_fd=self._descriptor))
+        flags = _ROOT_FLAGS if follow_link else _ROOT_FLAGS | _NO_LINK
+        return Folder(self._path / name, os.open(name, flags, dir_fd=self._descriptor))
 
     def file(self, name: str) -> OpenFile:
         """Open a plain file in this folder; Unreadable (outside-root) for anything else."""
@@ -109,3 +117,20 @@ class Folder:
     def _require(self, name: str, kind: int) -> None:
         if stat.S_IFMT(self.facts(name).st_mode) != kind:
             raise Unreadable(ReadFailedReason.OUTSIDE_ROOT)
+
+
+def folders_below(root: Folder, path: str, levels: int) -> Iterator[str]:
+    """The paths of the folders that lie exactly so many levels below a folder; links are passed by.
+
+    What cannot be looked into is passed by, too: it shows itself when it is opened for its files.
+    """
+    try:
+        with root.folder(path) as folder:
+            names = folder.folders_and_links()
+    except (OSError, Unreadable):
+        return
+    for name in names:
+        if levels == 1:
+            yield f"{path}/{name}"
+        else:
+            yield from folders_below(root, f"{path}/{name}", levels - 1)

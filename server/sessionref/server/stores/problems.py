@@ -1,13 +1,15 @@
-"""The one exception of this store's inner parts: why a session, or the whole store, cannot be read."""
+"""The one exception of the inner parts of stores: why a session, or the whole store, cannot be read."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Final
 
 from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError, read_failed
 
-__all__ = ("Unreadable", "corrupt", "from_os_error", "too_large")
+__all__ = ("Unreadable", "corrupt", "failures_of", "from_os_error", "too_large")
 
 _REASONS: Final[dict[int | None, ReadFailedReason]] = {
     errno.ENOENT: ReadFailedReason.NOT_FOUND,
@@ -48,3 +50,14 @@ def too_large(limit: int) -> Unreadable:
 def from_os_error(error: OSError) -> Unreadable:
     """What a failed system call below the store's root means."""
     return Unreadable(_REASONS.get(error.errno, ReadFailedReason.IO))
+
+
+@contextmanager
+def failures_of(session_id: str | None) -> Generator[None]:
+    """Turn every failure of reading into the one that a store's callers know."""
+    try:
+        yield
+    except Unreadable as problem:
+        raise problem.about(session_id) from problem
+    except OSError as error:
+        raise from_os_error(error).about(session_id) from error

@@ -2,49 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol, cast
 
 from sessionref.protocol.errors import invalid_config
 from sessionref.server.store import SessionStore
 
-__all__ = ("DEFAULT_STORES", "STORE_KINDS", "open_stores")
+__all__ = ("AUTO", "DEFAULT_STORES", "STORE_KINDS", "open_stores")
+
+AUTO: Final = "auto"
+"""Names every store that is found on this machine, in the order of the kinds."""
+
+SAMPLE: Final = "sample"
+"""Ships with the package: nobody had these sessions, so they are shown only to whoever names them."""
 
 DEFAULT_STORES: Final = ("dsh",)
 
-OpenStore = Callable[[Path | None, Mapping[str, str]], SessionStore]
-"""Makes a store from the path that was named, if one was, and the environment; reads nothing yet."""
+STORE_KINDS: Final[dict[str, str]] = {
+    "dsh": "sessionref.server.stores.dsh",
+    "pi": "sessionref.server.stores.pi",
+    SAMPLE: "sessionref.server.stores.sample",
+}
+"""The module of each kind, imported when it is named; light, so that looking for a store costs next to nothing."""
 
 
-def _dsh(path: Path | None, environment: Mapping[str, str]) -> SessionStore:
-    from sessionref.server.stores.dsh import DshStore, home_folder
+class StoreModule(Protocol):
+    """What the module of a kind offers."""
 
-    return DshStore(path or home_folder(environment))
+    def homes(self, environment: Mapping[str, str]) -> Sequence[Path]:
+        """Where the agent's homes are, be they there or not: as the environment says, the most important first."""
+        ...
 
-
-def _sample(path: Path | None, environment: Mapping[str, str]) -> SessionStore:
-    from sessionref.server.stores.dsh import DshStore
-
-    if path is not None:
-        raise invalid_config("store sample", "named without a path; it ships with the package", "--store")
-    return DshStore(Path(__file__).parent / "sample", kind="sample")
-
-
-STORE_KINDS: Final[dict[str, OpenStore]] = {"dsh": _dsh, "sample": _sample}
+    def open_store(self, home: Path) -> SessionStore:
+        """Make the store of a home; reads nothing yet. Raises SessionReferenceError INVALID_CONFIG."""
+        ...
 
 
 def open_stores(named: Sequence[str], environment: Mapping[str, str]) -> list[SessionStore]:
-    """Open stores by their `KIND` or `KIND:PATH`, in order; none named means DSH's.
+    """Open stores by their `KIND` or `KIND:PATH`, in order, or `auto`; none named means DSH's.
 
     Raises SessionReferenceError INVALID_CONFIG for an unknown kind or an empty path.
     """
     stores: list[SessionStore] = []
     for name in named or DEFAULT_STORES:
+        if name == AUTO:
+            stores += _found(environment)
+            continue
         kind, colon, path = name.partition(":")
         if kind not in STORE_KINDS:
-            raise invalid_config("the kind of a store", f"one of {', '.join(STORE_KINDS)}", "--store")
+            raise invalid_config("the kind of a store", f"{AUTO} or one of {', '.join(STORE_KINDS)}", "--store")
         if colon and not path:
             raise invalid_config("the path of a store", "given after the colon", "--store")
-        stores.append(STORE_KINDS[kind](Path(path).expanduser().absolute() if path else None, environment))
+        module = _module(kind)
+        if path:
+            home = Path(path).expanduser().absolute()
+        else:
+            homes = module.homes(environment)
+            home = next(filter(Path.exists, homes), homes[0])
+        stores.append(module.open_store(home))
     return stores
+
+
+def _found(environment: Mapping[str, str]) -> list[SessionStore]:
+    """Every store that there is; DSH's where there is none, so that somebody says so."""
+    modules = [_module(kind) for kind in STORE_KINDS if kind != SAMPLE]
+    found = [module.open_store(home) for module in modules for home in module.homes(environment) if home.exists()]
+    return found or open_stores(DEFAULT_STORES, environment)
+
+
+def _module(kind: str) -> StoreModule:
+    return cast("StoreModule", import_module(STORE_KINDS[kind]))

@@ -101,7 +101,7 @@ def project_folders(root: Folder) -> Iterator[tuple[str, os.stat_result]]:
 
 def session_names(project: Folder) -> list[str]:
     """What may be a session of a project: folders, and links, which are refused when read. Raises OSError."""
-    return [name for name in project.names() if _has_kind(project, name, stat.S_IFDIR, stat.S_IFLNK)]
+    return project.folders_and_links()
 
 
 def places_of(root: Folder, segment: str, check: CheckCancelled) -> list[Place]:

@@ -44,6 +44,9 @@ class DshStore:
     lists_subagents = True
     """DSH itself lists the sessions of its sub-agents."""
 
+    groups_tell_all = False
+    """Logs grow without a trace in their folders."""
+
     def __init__(self, root: Path, *, kind: str = "dsh", limits: ReadingLimits | None = None) -> None:
         self.kind = kind
         self._sessions = root / "sessions"
@@ -78,7 +81,7 @@ class DshStore:
                     if lesson is None:
                         continue
                     rows[key] = lesson.header
-                found[self.identity(key)].append(key)
+                found[self.identity(key, None)].append(key)
         for keys in found.values():
             if len(keys) > 1:
                 problems |= dict.fromkeys(keys, str(ReadFailedReason.DUPLICATE_ID))
@@ -88,6 +91,10 @@ class DshStore:
     def capture(self, session_id: str, check: CheckCancelled) -> Capture:
         """Read one session once. Raises SessionReferenceError READ_FAILED with its reason."""
         return self.capture_again(session_id, _nothing_saved, check).capture
+
+    def exists(self) -> bool:
+        """Whether there is a sessions folder."""
+        return self._sessions.is_dir()
 
     def groups(self) -> dict[str, int]:
         """The project folders with the time of their last change in ns.
@@ -108,7 +115,7 @@ class DshStore:
             check()
             return [f"{group}/{segment}" for segment in session_names(project)]
 
-    def identity(self, key: str) -> str:
+    def identity(self, key: str, header: SessionHeader | None) -> str:
         """The folder name of the session id."""
         return _place(key).segment
 
