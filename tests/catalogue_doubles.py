@@ -66,6 +66,7 @@ class LearningStore:
         self.kind = kind
         self.lists_subagents = True
         self.groups_tell_all = False
+        self.has_prompts = True
         self.headers: dict[str, SessionHeader] = {}
         self.problems: dict[str, ReadFailedReason] = {}
         self.learnt: list[tuple[str, bool]] = []
@@ -154,7 +155,7 @@ class LearningStore:
                 updated_at=header.updated_at,
                 cwd=header.cwd,
             )
-        return Lesson(header=header, stamp=self._stamp(key), has_title=with_title)
+        return Lesson(header=header, stamp=self._stamp(key), has_title=with_title, has_prompt=self.has_prompts)
 
     def capture_again(
         self, session_id: str, saved_state: Callable[[str], bytes | None], check: CheckCancelled

@@ -192,6 +192,15 @@ def test_a_negative_moment_is_older_than_any_other() -> None:
         (None, "/w", False),
         (None, None, False),
         ("C:\\w", "C:\\w", True),
+        ("c:\\w", "C:\\w", True),
+        ("C:/w/v", "c:\\w\\v\\", True),
+        ("C:\\", "c:/", True),
+        ("\\\\host\\share\\", "\\\\host\\share", True),
+        ("C:\\w", "C:\\W", False),
+        ("C:\\w", "D:\\w", False),
+        ("C:w", "c:w", False),
+        ("/w\\v", "/w/v", False),
+        ("/Notes", "/notes", False),
     ],
 )
 def test_a_workspace_is_the_same_only_if_both_are_known_and_equal(

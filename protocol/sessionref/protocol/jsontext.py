@@ -44,6 +44,8 @@ _PIECE_BYTES: Final = 65_536
 Kind = TypeVar("Kind")
 _DOUBLE_DIGITS: Final = 308
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{309}")
+_SPARSE_BYTES: Final = 1024
+_NOT_OPENINGS: Final = bytes(set(range(256)) - set(b"[{"))
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
 _STEPS: Final = bytes(1 if byte in b"[{" else 255 if byte in b"]}" else 0 for byte in range(256))
 
@@ -107,9 +109,27 @@ def nesting_depth(data: bytes, limit: int | None = None) -> int:
 
 def check_depth(data: bytes, limit: int = MAX_DEPTH) -> None:
     """Raise NestingError if the JSON text nests deeper than `limit` levels."""
-    is_candidate = len(data) > 2 * limit and data.count(b"[") + data.count(b"{") > limit
+    is_candidate = len(data) > 2 * limit and not _has_few_openings(data, limit)
     if is_candidate and nesting_depth(data, limit) > limit:
         raise NestingError(f"nested deeper than {limit} levels")
+
+
+def _has_few_openings(data: bytes, limit: int) -> bool:
+    """Whether there are too few opening brackets, in strings or not, for more levels than the limit."""
+    # Most long texts have next to none, and going from one to the next is much faster than to look at every byte.
+    most = min(limit // 2, len(data) // _SPARSE_BYTES)
+    if _has_at_most(most, b"{", data) and _has_at_most(most, b"[", data):
+        return True
+    return len(data.translate(None, _NOT_OPENINGS)) <= limit
+
+
+def _has_at_most(most: int, byte: bytes, data: bytes) -> bool:
+    at = -1
+    for _ in range(most + 1):
+        at = data.find(byte, at + 1)
+        if at < 0:
+            return True
+    return False
 
 
 @overload

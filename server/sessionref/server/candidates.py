@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from itertools import chain, islice
 from typing import Any, Final
@@ -16,6 +17,9 @@ from sessionref.server.store import CheckCancelled, SessionHeader
 
 __all__ = ("ListedSession", "check_limit", "list_session", "row_order", "select_candidates")
 
+_WINDOWS_PATH: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\")
+"""A drive and a separator, or a share; without a separator a drive's current directory is meant, which nobody knows."""
+
 _BETWEEN: Final = "\0"
 """Stands between the texts that are searched; a query that holds it needs a closer look."""
 
@@ -26,6 +30,7 @@ class ListedSession(msgspec.Struct, frozen=True, gc=False):
     header: SessionHeader
     origin: str
     lists_subagents: bool
+    workspace: str | None
     label: str
     display_title: str
     searched: str
@@ -47,6 +52,7 @@ def list_session(
         header,
         origin,
         lists_subagents,
+        _workspace(header.cwd),
         label,
         display_title,
         # In one go: what stands between them is no letter, so that each is lower-cased as if it stood alone.
@@ -98,12 +104,23 @@ def select_candidates(
         shown = row.lists_subagents if include_subagents is None else include_subagents
         return row.header.session_id != agent_id and (shown or not row.header.is_subagent)
 
-    same = [row for row in matching if row.header.cwd == cwd] if cwd is not None else []
-    none = [row for row in matching if row.header.cwd is None]
-    other = (row for row in matching if row.header.cwd is not None and row.header.cwd != cwd)
+    here = _workspace(cwd)
+    same = [row for row in matching if row.workspace == here] if here is not None else []
+    none = [row for row in matching if row.workspace is None]
+    other = (row for row in matching if row.workspace is not None and row.workspace != here)
     check()
     chosen = list(islice(filter(is_shown, chain(same, none, other)), limit))
-    return [(row, _candidate(row, same_workspace=cwd is not None and row.header.cwd == cwd)) for row in chosen]
+    return [(row, _candidate(row, same_workspace=here is not None and row.workspace == here)) for row in chosen]
+
+
+def _workspace(cwd: str | None) -> str | None:
+    """A working directory in the one form in which it is compared: only on Windows one directory has several."""
+    if cwd is None or not _WINDOWS_PATH.match(cwd):
+        return cwd
+    drive, rest = cwd[:1].lower(), cwd[1:].replace("/", "\\")
+    trimmed = rest.rstrip("\\")
+    # The separator behind a drive is its root's.
+    return drive + (trimmed + "\\" if trimmed == ":" else trimmed)
 
 
 def _matches(row: ListedSession, needle: str) -> bool:

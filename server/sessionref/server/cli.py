@@ -141,6 +141,7 @@ def _add_serve_options(serve: argparse.ArgumentParser) -> None:
 
 def _add_candidates_options(candidates: argparse.ArgumentParser) -> None:
     candidates.add_argument("query", nargs="?", default="", metavar="QUERY", help="a part of id, cwd, label or title")
+    candidates.add_argument("--subagents", action="store_true", default=None, help="sessions of sub-agents, too")
     candidates.add_argument("--limit", type=int, metavar="N", help="rows at most (default: the setting candidateLimit)")
     _add_call_options(candidates)
 
@@ -166,7 +167,7 @@ def _add_common_options(command: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KIND[:PATH]",
-        help="a place where an agent keeps its sessions; repeatable (default: dsh)",
+        help="a place where an agent keeps its sessions, or auto: every one found; repeatable (default: dsh)",
     )
     settings = command.add_argument_group("settings", "see `sessionref config` for what is in force and why")
     for row in SETTINGS.values():

@@ -48,14 +48,20 @@ async def _call(options: argparse.Namespace, server: Sequence[str]) -> Any:
 
     async with spawn(server, on_log=show) as client:
         if options.command == "candidates":
-            return await client.candidates(options.agent, options.query, cwd=cwd, limit=options.limit)
+            return await client.candidates(
+                options.agent,
+                options.query,
+                cwd=cwd,
+                limit=options.limit,
+                include_subagents=options.subagents,
+            )
         text = sys.stdin.read() if options.text == "-" else options.text
         return await client.prepare(options.agent, text, cwd=cwd)
 
 
 def _listed(candidates: Sequence[Candidate]) -> str:
     if not candidates:
-        return "No session matches."
+        return "No session matches; `sessionref doctor` shows which stores there are."
     rows = [
         [
             printable(row.display_title),

@@ -6,14 +6,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from sessionref.protocol.errors import SessionReferenceError
 from sessionref.server.catalogue.database import CatalogueDatabase
-from sessionref.server.catalogue.index import SessionIndex, store_name
+from sessionref.server.catalogue.index import NOT_UNDERSTOOD, SessionIndex, store_name
 from sessionref.server.documents import document_text
 from sessionref.server.printable import printable
 from sessionref.server.settings import Settings
@@ -24,6 +23,10 @@ __all__ = ("run_doctor", "run_index")
 
 _BAR_CHARACTERS: Final = 30
 _STEP_SECONDS: Final = 0.2
+
+
+Found = tuple[int, list[Unlisted], str | None]
+"""How many sessions a store lists, what it cannot list, and what is wrong with it as a whole."""
 
 
 class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +88,7 @@ def run_doctor(stores: Sequence[SessionStore], settings: Settings, *, as_json: b
         rows = [
             [
                 report.kind,
-                report.failure or ("found" if report.exists else "absent"),
+                _state_of(report),
                 str(report.sessions),
                 str(len(report.unreadable)),
                 report.location,
@@ -104,6 +107,14 @@ def run_doctor(stores: Sequence[SessionStore], settings: Settings, *, as_json: b
     return 1 if any(report.failure for report in reports) else 0
 
 
+def _state_of(report: StoreReport) -> str:
+    if report.failure:
+        return "not understood" if report.failure == NOT_UNDERSTOOD else report.failure
+    if not report.exists:
+        return "absent"
+    return "found" if report.sessions or report.unreadable else "empty"
+
+
 def _database(settings: Settings) -> CatalogueDatabase | None:
     if settings.catalog is None:
         return None
@@ -115,36 +126,48 @@ def _report_on(store: SessionStore) -> StoreReport:
         index = SessionIndex(store, None)
         return _report(store, partial(_list_everything, index))
 
-    def listing() -> tuple[int, list[Unlisted]]:
+    def listing() -> Found:
         listed = store.list_sessions(_never)
-        return len(listed.sessions), listed.unlisted
+        return len(listed.sessions), listed.unlisted, None
 
     return _report(store, listing)
 
 
-def _report(store: SessionStore, read: Callable[[], tuple[int, list[Unlisted]]]) -> StoreReport:
-    place = store.location if isinstance(store, CataloguedStore) else ""
-    location, exists = printable(place), bool(place) and Path(place).is_dir()
+def _report(store: SessionStore, read: Callable[[], Found]) -> StoreReport:
+    location, exists = "", False
+    if isinstance(store, CataloguedStore):
+        location, exists = printable(store.location), store.exists()
     try:
-        sessions, unreadable = read()
-    except SessionReferenceError as failure:
-        return StoreReport(kind=store.kind, location=location, exists=exists, failure=str(failure.reason))
-    return StoreReport(kind=store.kind, location=location, exists=exists, sessions=sessions, unreadable=unreadable)
+        sessions, unreadable, failure = read()
+    except SessionReferenceError as error:
+        return StoreReport(kind=store.kind, location=location, exists=exists, failure=str(error.reason))
+    return StoreReport(
+        kind=store.kind,
+        location=location,
+        exists=exists,
+        sessions=sessions,
+        unreadable=unreadable,
+        failure=failure,
+    )
 
 
-def _list_everything(index: SessionIndex) -> tuple[int, list[Unlisted]]:
+def _list_everything(index: SessionIndex) -> Found:
     index.refresh(_never)
-    return len(index.rows()), index.unlisted()
+    return _found(index)
 
 
-def _read_everything(index: SessionIndex) -> tuple[int, list[Unlisted]]:
+def _read_everything(index: SessionIndex) -> Found:
     index.refresh(_never)
     total = index.unread
     while index.unread:
         _show_progress(total - index.unread, total)
         index.read_titles(_never, time.monotonic() + _STEP_SECONDS)
     _show_progress(total, total)
-    return len(index.rows()), index.unlisted()
+    return _found(index)
+
+
+def _found(index: SessionIndex) -> Found:
+    return len(index.rows()), index.unlisted(), None if index.is_understood else NOT_UNDERSTOOD
 
 
 def _verify(index: SessionIndex, database: CatalogueDatabase) -> list[str]:

@@ -25,7 +25,9 @@ class SessionSources:
 
     def capture(self, session_id: str, check: CheckCancelled) -> Capture:
         """Read one session once. Raises SessionReferenceError READ_FAILED."""
-        for store in self.stores:
+        kind = session_id.partition(":")[0]
+        # An id that names its agent is that agent's: a store that cannot tell what it has is not in its way.
+        for store in sorted(self.stores, key=lambda store: store.kind != kind):
             try:
                 return self._capture_from(store, session_id, check)
             except SessionReferenceError as failure:

@@ -234,15 +234,71 @@ async def test_what_cannot_be_listed_is_logged_once(caplog: pytest.LogCaptureFix
     ]
 
 
+class Broken(LearningStore):
+    """A store that cannot be read as a whole until it is mended."""
+
+    is_broken = True
+
+    def groups(self) -> dict[str, int]:
+        """Nothing, for now."""
+        if self.is_broken:
+            raise read_failed(ReadFailedReason.PERMISSION)
+        return super().groups()
+
+
+async def test_a_store_that_cannot_be_read_as_a_whole_is_said_and_costs_no_other_store_its_rows(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broken, sound = Broken("broken"), LearningStore("sound")
+    broken.put("p/a", "A")
+    broken.is_broken = False
+    sound.put("p/b", "B", created_at=2)
+    discovery = discovery_over(broken, sound)
+    assert await labels(discovery) == ["B", "A"]
+    broken.is_broken = True
+
+    for _ in range(3):
+        assert await labels(discovery) == ["B"]
+    (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert record.getMessage() == "store broken cannot be read: permission"
+    broken.is_broken = False
+    assert await labels(discovery) == ["B", "A"]
+
+
+async def test_of_a_store_without_sessions_it_is_said_whether_there_is_one(caplog: pytest.LogCaptureFixture) -> None:
+    class Absent(LearningStore):
+        def exists(self) -> bool:
+            return False
+
+    caplog.set_level(logging.INFO, "sessionref")
+    discovery = discovery_over(LearningStore("empty"), Absent("absent"))
+
+    for _ in range(3):
+        assert await labels(discovery) == []
+    assert [record.getMessage() for record in caplog.records if record.getMessage().startswith("store ")] == [
+        "store empty: it has no sessions yet",
+        "store absent: there is none where it should be",
+    ]
+
+
+async def test_a_store_in_which_no_session_has_a_prompt_is_said_to_be_unreadable_and_listed_all_the_same(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = LearningStore()
+    store.has_prompts = False
+    store.put("p/a", "A")
+    store.put("p/b", "B")
+    discovery = discovery_over(store)
+
+    for _ in range(3):
+        assert await labels(discovery) == ["A", "B"]
+    (record,) = (record for record in caplog.records if record.levelno >= logging.WARNING)
+    assert record.getMessage() == (
+        "store memory is not readable: there are sessions, but no prompt that this service can find in any of them"
+    )
+
+
 async def test_a_store_that_cannot_be_read_as_a_whole_fails_the_call_until_it_can() -> None:
-    class Broken(LearningStore):
-        is_broken = True
-
-        def groups(self) -> dict[str, int]:
-            if self.is_broken:
-                raise read_failed(ReadFailedReason.PERMISSION)
-            return super().groups()
-
     store = Broken()
     store.put("p/a", "A")
     discovery = discovery_over(store)

@@ -93,10 +93,11 @@ class CatalogueDatabase:
         self._is_broken = False
 
     def lessons(self, store: str) -> dict[str, Lesson]:
-        """Everything that is known of a store's sessions, by key."""
+        """Everything that is known of a store's sessions, by key; what is damaged is removed."""
 
-        def read(connection: sqlite3.Connection) -> dict[str, Lesson]:
+        def read(connection: sqlite3.Connection) -> tuple[dict[str, Lesson], list[tuple[str, str]]]:
             found: dict[str, Lesson] = {}
+            damaged: list[tuple[str, str]] = []
             decoder = msgspec.msgpack.Decoder(Lesson)
             for key, data, checksum in connection.execute(
                 "SELECT key, lesson, checksum FROM lessons WHERE store = ?", (store,)
@@ -105,10 +106,15 @@ class CatalogueDatabase:
                     try:
                         found[key] = decoder.decode(data)
                     except msgspec.DecodeError:
-                        continue
-            return found
+                        damaged.append((store, key))
+                else:
+                    damaged.append((store, key))
+            return found, damaged
 
-        return self._attempt(read, {})
+        found, damaged = self._attempt(read, ({}, []))
+        if damaged:
+            self._attempt(lambda connection: connection.executemany(_DROP_LESSON, damaged), None)
+        return found
 
     def save_lessons(self, store: str, lessons: Mapping[str, Lesson]) -> None:
         """Keep what was learnt; a title with lone surrogates is not kept, and learnt again next time."""
@@ -120,15 +126,11 @@ class CatalogueDatabase:
         if rows:
             self._attempt(lambda connection: connection.executemany(_PUT_LESSON, rows), None)
 
-    def keys(self, store: str) -> set[str]:
-        """The keys of a store of which there is anything."""
+    def captured_keys(self, store: str) -> set[str]:
+        """The keys of the sessions of a store for which a state is saved."""
 
         def read(connection: sqlite3.Connection) -> set[str]:
-            found = connection.execute(
-                "SELECT key FROM lessons WHERE store = ? UNION ALL SELECT key FROM captures WHERE store = ?",
-                (store, store),
-            )
-            return {key for (key,) in found}
+            return {key for (key,) in connection.execute("SELECT key FROM captures WHERE store = ?", (store,))}
 
         return self._attempt(read, set())
 
@@ -137,7 +139,7 @@ class CatalogueDatabase:
         rows = [(store, key) for key in keys]
 
         def remove(connection: sqlite3.Connection) -> None:
-            connection.executemany("DELETE FROM lessons WHERE store = ? AND key = ?", rows)
+            connection.executemany(_DROP_LESSON, rows)
             connection.executemany("DELETE FROM captures WHERE store = ? AND key = ?", rows)
 
         if rows:
@@ -277,6 +279,7 @@ class CatalogueDatabase:
 
 
 _PUT_LESSON: Final = "INSERT OR REPLACE INTO lessons (store, key, lesson, checksum) VALUES (?, ?, ?, ?)"
+_DROP_LESSON: Final = "DELETE FROM lessons WHERE store = ? AND key = ?"
 _PUT_CAPTURE: Final = (
     "INSERT OR REPLACE INTO captures (store, key, used, size, state, checksum) VALUES (?, ?, ?, ?, ?, ?)"
 )

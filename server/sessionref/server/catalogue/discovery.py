@@ -14,11 +14,12 @@ from typing import Final
 
 import anyio
 
+from sessionref.protocol.errors import ErrorCode, SessionReferenceError
 from sessionref.protocol.mention import directory_segment
 from sessionref.protocol.methods import Candidate
 from sessionref.server.candidates import ListedSession, list_session, row_order
 from sessionref.server.catalogue.database import CatalogueDatabase
-from sessionref.server.catalogue.index import SessionIndex
+from sessionref.server.catalogue.index import NOT_UNDERSTOOD, SessionIndex
 from sessionref.server.store import CataloguedStore, CheckCancelled, SessionStore
 from sessionref.server.threads import WorkerThreads, check_cancelled
 
@@ -60,14 +61,15 @@ class Discovery:
         self._reading_titles = anyio.Lock()
         self._asked = anyio.Event()
         self._left_unread = anyio.Event()
-        self._logged: set[tuple[str, str, str]] = set()
+        self._logged: set[tuple[str, ...]] = set()
+        self._unreadable: frozenset[SessionStore] = frozenset()
         self._merged: tuple[list[Sequence[ListedSession]], list[ListedSession]] = [], []
 
     async def candidates(self, select: Select) -> list[Candidate]:
         """Candidates that a function selects from all sessions.
 
         Waits for titles that are not read yet, but not longer than it was told to. Raises SessionReferenceError
-        READ_FAILED if a store as a whole cannot be read.
+        READ_FAILED if no store can be read.
         """
         with anyio.move_on_after(max(LISTING_SECONDS, self._wait_seconds)):
             await self._threads.run(self._refresh)
@@ -106,12 +108,27 @@ class Discovery:
 
     def rescan(self, seconds: float) -> None:
         """Look for sessions that have changed, in bounded time; runs in a worker thread."""
-        for index in self.indexes.values():
-            index.rescan(check_cancelled, seconds)
+        for store, index in self.indexes.items():
+            if store not in self._unreadable:
+                index.rescan(check_cancelled, seconds)
 
     def _refresh(self) -> None:
-        for index in self.indexes.values():
-            index.refresh(check_cancelled)
+        """Bring the list of every store up to date; one that cannot be read is said and left out of the answer.
+
+        Raises SessionReferenceError READ_FAILED if none can.
+        """
+        failures: dict[SessionStore, SessionReferenceError] = {}
+        for store, index in self.indexes.items():
+            try:
+                index.refresh(check_cancelled)
+            except SessionReferenceError as failure:
+                if failure.code is not ErrorCode.READ_FAILED:
+                    raise
+                failures[store] = failure
+                self._say_once(logging.WARNING, "store %s cannot be read: %s", store.kind, str(failure.reason))
+        self._unreadable = frozenset(failures)
+        if failures and len(failures) == len(self._stores):
+            raise next(iter(failures.values()))
 
     def _read_titles(self, deadline: float) -> None:
         for index in self.indexes.values():
@@ -155,6 +172,8 @@ class Discovery:
 
     def _rows_of(self, store: SessionStore) -> Sequence[ListedSession]:
         if isinstance(store, CataloguedStore):
+            if store in self._unreadable:
+                return ()
             self._log_unlisted(self.indexes[store])
             return self.indexes[store].rows()
         listing = store.list_sessions(check_cancelled)
@@ -166,11 +185,20 @@ class Discovery:
         ]
 
     def _log_unlisted(self, index: SessionIndex) -> None:
-        for problem in index.unlisted():
+        unlisted = index.unlisted()
+        for problem in unlisted:
             self._log_once(index.store.kind, problem.place, problem.reason)
+        if not unlisted and not index.rows():
+            state = "it has no sessions yet" if index.store.exists() else "there is none where it should be"
+            self._say_once(logging.INFO, "store %s: %s", index.store.kind, state)
+        elif not index.is_understood:
+            self._say_once(logging.WARNING, "store %s is not readable: %s", index.store.kind, NOT_UNDERSTOOD)
 
     def _log_once(self, kind: str, place: str, reason: str) -> None:
-        problem = (kind, place, reason)
-        if problem not in self._logged and len(self._logged) < MAX_REMEMBERED_PROBLEMS:
-            self._logged.add(problem)
-            logger.warning("not listed: %s of store %s: %s", place, kind, reason)
+        self._say_once(logging.WARNING, "not listed: %s of store %s: %s", place, kind, reason)
+
+    def _say_once(self, level: int, message: str, *facts: str) -> None:
+        said = (message, *facts)
+        if said not in self._logged and len(self._logged) < MAX_REMEMBERED_PROBLEMS:
+            self._logged.add(said)
+            logger.log(level, message, *facts)

@@ -19,9 +19,12 @@ from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.printable import printable
 from sessionref.server.store import CataloguedStore, CheckCancelled, Lesson, Unlisted
 
-__all__ = ("SessionIndex", "store_name")
+__all__ = ("NOT_UNDERSTOOD", "SessionIndex", "store_name")
 
 logger = logging.getLogger(__name__)
+
+NOT_UNDERSTOOD: Final = "there are sessions, but no prompt that this service can find in any of them"
+"""What is wrong with a store in which no session has a prompt: most likely its agent writes another format now."""
 
 RACY_NANOSECONDS: Final = 2_000_000_000
 """A group that changed so recently is listed again: its next change might bear the same time."""
@@ -135,7 +138,6 @@ class SessionIndex:
         """
         now = time.time_ns()
         groups = self.store.groups()
-        self._load()
         for group in self._groups.keys() - groups.keys():
             self._forget(self._replace_group(group, ()))
             self._members.pop(group, None)
@@ -202,10 +204,12 @@ class SessionIndex:
             self.look_again(keys[self._rescan_from : self._rescan_from + RESCANNED_TOGETHER], check)
             self._rescan_from += RESCANNED_TOGETHER
 
-    def _load(self) -> None:
-        """Take up what the catalogue knows, once."""
-        if self._loaded is None:
-            self._loaded = {} if self._database is None else self._database.lessons(self._name)
+    def _load(self) -> dict[str, Lesson]:
+        """What the catalogue knows; read from it once."""
+        loaded = self._loaded
+        if loaded is None:
+            loaded = self._loaded = {} if self._database is None else self._database.lessons(self._name)
+        return loaded
 
     def _list_group(self, group: str, check: CheckCancelled) -> bool:
         """Take up what a group holds; whether it could be listed."""
@@ -245,7 +249,8 @@ class SessionIndex:
 
     def _list_new(self, check: CheckCancelled) -> None:
         """List what is new: from the catalogue where that still holds, else from the store."""
-        loaded = self._loaded or {}
+        must_purge = not self._is_purged and not self._group_problems
+        loaded = self._load() if self._to_list or must_purge else {}
         with self._lock:
             # In the order of the keys, so that sessions of one folder are looked at one after the other.
             known = {key: lesson for key, lesson in loaded.items() if key in self._to_list}
@@ -257,12 +262,13 @@ class SessionIndex:
         with self._lock:
             new = [*self._to_list, *islice(self._empty, EMPTY_TOGETHER)]
         self._learn_all(new, check, with_title=False)
-        if not self._is_purged and not self._group_problems:
+        if must_purge and not self._group_problems:
             # What the catalogue has beyond what there is, is gone.
             self._is_purged = True
             self._loaded = {}
             if self._database is not None:
-                self._forget(self._database.keys(self._name) - self._entries.keys())
+                known_keys = loaded.keys() | self._database.captured_keys(self._name)
+                self._forget(known_keys - self._entries.keys())
 
     def _learn_all(self, keys: Iterable[str], check: CheckCancelled, *, with_title: bool) -> None:
         """Read sessions one by one; what was learnt is kept, also if the request is cancelled on the way."""

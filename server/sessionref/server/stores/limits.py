@@ -31,8 +31,8 @@ class ReadingLimits(msgspec.Struct, frozen=True, kw_only=True):
     window_log: int = 27
     """Binary logarithm of the largest zstd window: 128 MiB, what one frame may make the decompressor allocate."""
 
-    piece_bytes: int = 256 * 1024
-    """Bytes read or decompressed in one step, and so between two looks at the cancellation."""
+    piece_bytes: int = 64 * 1024
+    """Bytes read or decompressed in one step: they stay in the processor's cache, and their memory with the process."""
 
     compressed_bytes: int = 64 * 1024
     """Compressed bytes given to zstd in one step: what follows a frame's end in them is copied at every end."""

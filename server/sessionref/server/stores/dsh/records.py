@@ -19,7 +19,6 @@ from sessionref.server.stores.problems import too_large
 
 __all__ = ("EventDecoder", "line_type")
 
-_NEITHER_OPENINGS_NOR_LINE_FEEDS: Final = bytes(set(range(256)) - set(b"[{\n"))
 _NUMBERS: Final = ("seq", "time", "seq0", "time0")
 
 
@@ -31,28 +30,25 @@ class EventDecoder:
         self._decode = self._format.decode
         self._depth = limits.depth
         self._line_bytes = limits.line_bytes
+        # Every level of nesting takes two brackets.
+        self._harmless_bytes = min(limits.line_bytes, 2 * limits.depth)
 
-    def may_be_deep(self, block: bytes) -> bool:
-        """Whether a line of a block has so many brackets that it may be nested too deep; most blocks have none."""
-        openings = block.translate(None, _NEITHER_OPENINGS_NOR_LINE_FEEDS)
-        return len(openings) > self._depth and max(map(len, openings.split(b"\n"))) > self._depth
-
-    def decode_flat(self, line: bytes) -> Record | None:
-        """Like `decode`, for a line that is known not to be nested too deep."""
-        if len(line) > self._line_bytes:
-            raise too_large(self._line_bytes)
+    def decode(self, line: bytes) -> Record | None:
+        """The event of a line without its line feed; None if the line is no event. Raises Unreadable, too-large."""
+        if len(line) > self._harmless_bytes:
+            self._refuse_huge(line)
         try:
             return self._decode(line)
         except (msgspec.DecodeError, RecursionError):
             return self._decode_slowly(line)
 
-    def decode(self, line: bytes) -> Record | None:
-        """The event of a line without its line feed; None if the line is no event. Raises Unreadable, too-large."""
+    def _refuse_huge(self, line: bytes) -> None:
+        if len(line) > self._line_bytes:
+            raise too_large(self._line_bytes)
         try:
             check_depth(line, self._depth)
         except NestingError:
             raise too_large(self._depth) from None
-        return self.decode_flat(line)
 
     def _decode_slowly(self, line: bytes) -> Record | None:
         try:

@@ -23,14 +23,15 @@ class LogScan:
 
     def feed(self, block: bytes) -> None:
         """Take a block of complete lines. Raises Unreadable: corrupt, too-large."""
-        is_flat = not self._decoder.may_be_deep(block)
-        decode, fold = self._decoder.decode_flat if is_flat else self._decoder.decode, self._fold.feed
+        decode, fold = self._decoder.decode, self._fold.feed
         if self.skipped_lines and _TURN_END.encode() not in block:
             self.skipped_lines += block.count(b"\n")
             return
-        lines = block.split(b"\n")
-        lines.pop()
-        for line in lines:
+        start = 0
+        # Going from line feed to line feed is several times as fast as `split`, which looks at every byte by itself.
+        while (end := block.find(b"\n", start)) >= 0:
+            line = block[start:end]
+            start = end + 1
             if self.skipped_lines:
                 self._skip(line)
                 continue
