@@ -44,12 +44,17 @@ def measure_starting(folder: Path, quick: bool) -> Measure:
     """Spawn both processes by turns and compare their medians."""
     (folder / "sessions").mkdir()
     server = [sys.executable, "-m", "sessionref.server", "serve", "--stdio", "--store", f"dsh:{folder}"]
-    surroundings = environment(folder / "catalogue.sqlite3", folder / "spills")
+    # Nobody's home, so that no agent has sessions in it.
+    surroundings = environment(folder / "catalogue.sqlite3", folder / "spills") | {
+        "HOME": str(folder),
+        "DSH_HOME": str(folder),
+    }
     loaded = _loaded_modules(server, surroundings)
     named = [sys.executable, "-c", f"import {', '.join(NAMED_IMPORTS)}; print(flush=True)"]
     exact = [sys.executable, "-c", _import_all(loaded)]
     bare = [sys.executable, "-c", "print(flush=True)"]
-    commands = {"server": server, "named": named, "exact": exact, "bare": bare}
+    auto = [*server[:-1], "auto"]
+    commands = {"server": server, "auto": auto, "named": named, "exact": exact, "bare": bare}
     taken: dict[str, list[float]] = {name: [] for name in commands}
     for _ in range(5 if quick else 21):
         for name, command in commands.items():
@@ -57,6 +62,7 @@ def measure_starting(folder: Path, quick: bool) -> Measure:
     medians = {name: statistics.median(values) for name, values in taken.items()}
     labels = {
         "server": "server: initialize answered",
+        "auto": "the same with --store auto, where there is none",
         "named": "imports it is written with",
         "exact": f"the {len(loaded)} foreign modules it has loaded",
         "bare": "python, nothing imported",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from benchmarks.agents import measure_agents
 from benchmarks.cancelling import measure_cancelling
 from benchmarks.cataloguing import measure_cataloguing
 from benchmarks.figures import Measure, print_measure
@@ -32,12 +33,13 @@ MEASURES: Final[dict[str, Callable[[Path, bool], Measure]]] = {
     "retention": measure_retaining,
     "cancel": measure_cancelling,
     "catalogue": measure_cataloguing,
+    "agents": measure_agents,
 }
 
 
 def main() -> None:
     """Run what the command line asks for."""
-    parser = argparse.ArgumentParser(description="Measure the service on DSH homes made for it.")
+    parser = argparse.ArgumentParser(description="Measure the service on homes made for it.")
     parser.add_argument("--quick", action="store_true", help="smaller homes and fewer repeats: shows that all runs")
     parser.add_argument("--only", action="append", choices=MEASURES, metavar="NAME", help=", ".join(MEASURES))
     options = parser.parse_args()

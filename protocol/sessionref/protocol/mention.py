@@ -242,7 +242,7 @@ def _without_tokens(text: str) -> str:
 
 
 def _clean(label: str) -> str:
-    if len(label) <= LABEL_CHARACTERS and _PLAIN_LABEL.fullmatch(label) and SCHEME not in label:
+    if len(label) <= LABEL_CHARACTERS and (_PLAIN_LABEL.fullmatch(label) or _is_clean(label)) and SCHEME not in label:
         return label
     shown: list[str] = []
     for character in replace_surrogates(label):
@@ -256,6 +256,12 @@ def _clean(label: str) -> str:
         if len(shown) >= _CONSIDERED_CHARACTERS:
             break
     return " ".join("".join(shown).replace(SCHEME, "dsh-session ").split())[:LABEL_CHARACTERS].strip()
+
+
+def _is_clean(label: str) -> bool:
+    # What prints is of no category that is removed, and the blank is the only white space that prints.
+    is_trimmed = bool(label) and label[0] != " " != label[-1] and "  " not in label
+    return is_trimmed and label.isprintable() and _INVISIBLE.isdisjoint(label)
 
 
 def _escape_units(match: re.Match[str]) -> str:

@@ -76,6 +76,16 @@ def test_a_row_that_was_altered_is_not_believed(path: Path, tmp_path: Path, tabl
         assert works(database)
 
 
+def test_a_lesson_that_is_damaged_does_not_stay_in_the_file(path: Path, database: CatalogueDatabase) -> None:
+    database.save_lessons("one", {KEY: lesson(), "project/t": lesson("T", "t")})
+    database.save_lessons("two", {KEY: lesson("Other")})
+    altered(path, "UPDATE lessons SET lesson = x'00' WHERE store = 'one' AND key = ?", arguments=(KEY,))
+
+    assert database.lessons("one") == {"project/t": lesson("T", "t")}
+    assert database.facts().lessons == 2
+    assert database.lessons("two") == {KEY: lesson("Other")}
+
+
 @pytest.mark.parametrize(
     "statement",
     [

@@ -18,7 +18,7 @@ from resolver_doubles import never_cancelled
 from sessionref.protocol.errors import ReadFailedReason, read_failed
 from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.index import SessionIndex, store_name
-from sessionref.server.store import CheckCancelled
+from sessionref.server.store import CheckCancelled, Lesson
 from sessionref.server.stores.dsh import DshStore, ReadingLimits
 
 EVERYTHING = ReadingLimits(whole_bytes=0, saved_from_bytes=0)
@@ -159,6 +159,38 @@ def test_a_project_that_cannot_be_listed_for_a_moment_does_not_cost_what_is_know
     index.refresh(never_cancelled)
 
     assert set(database.lessons(store_name(store))) == {"p/a"}
+
+
+def test_a_project_that_cannot_be_listed_does_not_cost_what_is_known_of_the_others_after_a_restart(
+    database: CatalogueDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_failing = False
+
+    def fail(group: str) -> None:
+        if is_failing and group == "q":
+            raise read_failed(ReadFailedReason.PERMISSION)
+
+    store = LearningStore(before_keys=fail)
+    store.put("p/a", "A")
+    store.put("q/b", "B")
+    titles(SessionIndex(store, database))
+    store.learnt.clear()
+    loads, load = 0, database.lessons
+
+    def counted(name: str) -> dict[str, Lesson]:
+        nonlocal loads
+        loads += 1
+        return load(name)
+
+    monkeypatch.setattr(database, "lessons", counted)
+    index = SessionIndex(store, database)
+    is_failing = True
+
+    assert [titles(index) for _ in range(3)] == [{"p/a": "A"}] * 3
+    assert loads == 1, "what is known already is not loaded again by every call"
+    is_failing = False
+    assert titles(index) == {"p/a": "A", "q/b": "B"}
+    assert store.learnt == []
 
 
 def test_a_cancelled_read_keeps_what_it_learnt_and_is_taken_up_again(database: CatalogueDatabase) -> None:

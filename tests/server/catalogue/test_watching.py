@@ -44,7 +44,7 @@ def forbid_events(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: Any, **options: Any) -> None:
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(watchfiles, "awatch", refuse)
+    monkeypatch.setattr(watchfiles, "watch", refuse)
 
 
 def titles(discovery: Discovery) -> list[str]:
@@ -141,6 +141,7 @@ async def test_where_events_fail_a_rescan_notices_and_the_log_says_so(
         await until(lambda: is_due(discovery))
         assert time.monotonic() - began < SECONDS / 2
     assert "not watched" in caplog.text
+    assert "OSError" in caplog.text
 
 
 async def test_where_events_come_the_rescan_is_rare(home: DshHome, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,10 +94,10 @@ class CatalogueDatabase:
 
     def lessons(self, store: str) -> dict[str, Lesson]:
         """Everything that is known of a store's sessions, by key; what is damaged is removed."""
+        damaged: list[tuple[str, str]] = []
 
-        def read(connection: sqlite3.Connection) -> tuple[dict[str, Lesson], list[tuple[str, str]]]:
+        def read(connection: sqlite3.Connection) -> dict[str, Lesson]:
             found: dict[str, Lesson] = {}
-            damaged: list[tuple[str, str]] = []
             decoder = msgspec.msgpack.Decoder(Lesson)
             for key, data, checksum in connection.execute(
                 "SELECT key, lesson, checksum FROM lessons WHERE store = ?", (store,)
@@ -109,9 +109,9 @@ class CatalogueDatabase:
                         damaged.append((store, key))
                 else:
                     damaged.append((store, key))
-            return found, damaged
+            return found
 
-        found, damaged = self._attempt(read, ({}, []))
+        found: dict[str, Lesson] = self._attempt(read, {})
         if damaged:
             self._attempt(lambda connection: connection.executemany(_DROP_LESSON, damaged), None)
         return found

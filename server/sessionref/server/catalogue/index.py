@@ -105,8 +105,14 @@ class SessionIndex:
     def is_understood(self) -> bool:
         """Whether any session has a prompt, where there are sessions and all have been read."""
         with self._lock:
-            lessons = [entry.lesson for entry in self._entries.values() if entry.lesson is not None]
-            return not lessons or any(lesson.has_prompt or not lesson.has_title for lesson in lessons)
+            has_sessions = False
+            for entry in self._entries.values():
+                if entry.lesson is not None:
+                    # Nearly always the first is enough.
+                    if entry.lesson.has_prompt or not entry.lesson.has_title:
+                        return True
+                    has_sessions = True
+            return not has_sessions
 
     def _listing(self) -> tuple[list[ListedSession], list[Unlisted]]:
         with self._lock:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
 
 import anyio
+import anyio.to_thread
 
 from sessionref.protocol.errors import SessionReferenceError
 from sessionref.server.catalogue.discovery import Discovery
@@ -48,43 +52,41 @@ async def watch_sessions(discovery: Discovery, threads: WorkerThreads) -> None:
                 logger.debug("a rescan failed: %s", failure.reason)
 
 
-async def _until_cancelled(stop: anyio.Event) -> None:
-    """Tell the watcher's thread to end: it does not notice a cancellation by itself."""
-    try:
-        await anyio.sleep_forever()
-    finally:
-        stop.set()
-
-
 async def _watch(index: SessionIndex, watched: set[Path]) -> None:
     """Follow the file events of one store; where that is not possible the rescan has to do."""
-    try:
-        import watchfiles
-    except ImportError:
-        return
     folders = index.store.watched_folders()
     while not folders:
         # Nothing tells that a folder has come to be, but a look at it.
         await anyio.sleep(WATCHED_RESCAN_SECONDS)
         folders = index.store.watched_folders()
-    stop = anyio.Event()
+    stop = threading.Event()
     try:
         watched.update(folders)
-        # Its declared types name those of a library that is not installed.
-        awatch = cast("Any", watchfiles).awatch
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_until_cancelled, stop)
-            async for changes in awatch(
-                *folders,
-                watch_filter=None,
-                debounce=DEBOUNCE_MILLISECONDS,
-                stop_event=stop,
-                ignore_permission_denied=True,
-            ):
-                keys = (index.store.key_of(Path(path)) for _, path in changes)
-                index.mark_changed({key for key in keys if key is not None})
-    except* (OSError, RuntimeError) as errors:
+        # Its own thread: setting up the watches of thousands of folders takes its time, and each wait for events all
+        # of it. It does not notice a cancellation by itself.
+        follow = partial(_follow, index, folders, stop)
+        await anyio.to_thread.run_sync(follow, abandon_on_cancel=True, limiter=anyio.CapacityLimiter(1))
+    except (OSError, RuntimeError, ImportError) as error:
         # Too many watches, a folder that is gone, a platform without events.
-        logger.warning("sessions are not watched but looked at: %s", type(errors.exceptions[0]).__name__)
+        logger.warning("sessions are not watched but looked at: %s", type(error).__name__)
     finally:
+        stop.set()
         watched.difference_update(folders)
+
+
+def _follow(index: SessionIndex, folders: Sequence[Path], stop: threading.Event) -> None:
+    """Mark the sessions of a store that change, until told to stop."""
+    import watchfiles
+
+    # Its declared types name those of a library that is not installed.
+    watch = cast("Any", watchfiles).watch
+    for changes in watch(
+        *folders,
+        watch_filter=None,
+        debounce=DEBOUNCE_MILLISECONDS,
+        stop_event=stop,
+        raise_interrupt=False,
+        ignore_permission_denied=True,
+    ):
+        keys = (index.store.key_of(Path(path)) for _, path in changes)
+        index.mark_changed({key for key in keys if key is not None})
