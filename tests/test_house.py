@@ -12,6 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from sessionref.server.stores.registry import STORE_KINDS
+from store_fixtures import KINDS as FIXTURES
+
 TOP = Path(__file__).parents[1]
 PARTS = ("protocol", "server", "client")
 SOURCES = sorted(path for part in PARTS for path in (TOP / part).rglob("*.py"))
@@ -25,9 +28,12 @@ FORBIDDEN_IN_PROTOCOL = {
     *("asyncio", "socket", "os", "pathlib", "io", "threading", "subprocess", "select", "selectors", "ssl"),
     *("multiprocessing", "concurrent", "tempfile", "shutil", "signal", "http", "urllib"),
 }
+MODULES_NAMED_OTHERWISE = {"pyyaml": "yaml"}
 CLI = "server/sessionref/server/cli.py"
 CLI_CALLS = "server/sessionref/server/cli_calls.py"
 DISPATCH = "server/sessionref/server/dispatch.py"
+STORES = TOP / "server/sessionref/server/stores"
+STORE_PACKAGES = sorted(path.parent.name for path in STORES.glob("*/__init__.py"))
 
 
 def name_of(path: Path) -> str:
@@ -103,7 +109,8 @@ def test_there_is_something_to_check() -> None:
 
 def test_the_namespace_package_has_no_init_file() -> None:
     assert [name_of(path) for path in TOP.glob("*/sessionref/__init__.py")] == []
-    assert [name_of(path) for path in TESTS if path.name == "__init__.py"] == []
+    initial = [name_of(path) for path in TESTS if path.name == "__init__.py"]
+    assert [name for name in initial if not name.startswith("tests/store_fixtures/")] == []
 
 
 def test_the_protocol_imports_itself_msgspec_and_the_pure_part_of_the_standard_library() -> None:
@@ -133,12 +140,53 @@ def test_the_folders_of_the_repository_are_no_packages() -> None:
     assert those_of([*SOURCES, *TESTS], *PARTS) == {}
 
 
+@pytest.mark.parametrize("package", STORE_PACKAGES)
+def test_a_store_knows_what_stores_share_and_no_other_store(package: str) -> None:
+    shared = [f"sessionref.server.stores.{path.stem}" for path in STORES.glob("*.py") if path.stem != "registry"]
+    allowed = [
+        *("sessionref.protocol", "sessionref.server.printable", "sessionref.server.store"),
+        *(*shared, f"sessionref.server.stores.{package}"),
+        # The sample is a small home of DSH.
+        *(["sessionref.server.stores.dsh"] if package == "sample" else []),
+    ]
+    paths = sorted((STORES / package).rglob("*.py"))
+    known = those_of(paths, "sessionref")
+
+    assert (
+        offenders({name: {m for m in ms if not any(is_within(m, a) for a in allowed)} for name, ms in known.items()})
+        == {}
+    )
+
+
+@pytest.mark.parametrize("package", [package for package in STORE_PACKAGES if package != "dsh"])
+def test_looking_for_a_store_imports_next_to_nothing_of_it(package: str) -> None:
+    imported = imported_when_loaded(STORES / package / "__init__.py")
+    light = ("sessionref.protocol.errors", "sessionref.server.store")
+    foreign = {module for module in imported if module.partition(".")[0] not in sys.stdlib_module_names}
+
+    assert {module for module in foreign if not any(is_within(module, name) for name in light)} == set()
+    assert not [m for m in imported if is_within(m, "sqlite3") or is_within(m, "json") or is_within(m, "asyncio")]
+
+
+def test_every_kind_of_store_is_a_package_of_its_own_with_a_fixture_for_the_tests_of_all() -> None:
+    packages = {module.rpartition(".")[2] for module in STORE_KINDS.values()}
+    kinds = set(STORE_KINDS) - {"sample"}
+
+    assert packages == set(STORE_PACKAGES)
+    assert {kind.replace("-", "_") for kind in STORE_KINDS} == packages
+    assert kinds == set(FIXTURES)
+    assert {
+        kind for kind in kinds if not sorted((TOP / "tests/server/stores").glob(f"{kind.replace('-', '_')}/test_*.py"))
+    } == set()
+
+
 def test_no_package_is_imported_that_the_project_does_not_depend_on() -> None:
     project = tomllib.loads((TOP / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     # The extras but those of tests and tools are for those who run it, too.
     extras = [needed for extra, needed in project["optional-dependencies"].items() if extra not in ("test", "dev")]
     needed = [requirement for requirements in (project["dependencies"], *extras) for requirement in requirements]
-    named = {re.split(r"[^A-Za-z0-9_]", requirement)[0] for requirement in needed} | {"sessionref"}
+    packages = {re.split(r"[^A-Za-z0-9_]", requirement)[0] for requirement in needed}
+    named = {MODULES_NAMED_OTHERWISE.get(package, package) for package in packages} | {"sessionref"}
     roots = {module.partition(".")[0] for path in SOURCES for module in imported_by(path)}
     # `compression.zstd` is in the standard library from Python 3.14.
     assert roots - named - sys.stdlib_module_names - {"compression"} == set()

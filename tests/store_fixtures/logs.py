@@ -45,10 +45,15 @@ class LogFixture:
         with self.logs[name].open("ab") as file:
             file.write(lines_of(self.records(name, talk)))
 
+    def remove(self, name: str) -> None:
+        """Take the log away."""
+        self.logs.pop(name).unlink()
+
     def damage(self, name: str, damage: Damage) -> None:
         """Damage the log; turns are found by the text of theirs."""
         path = self.logs[name]
-        lines = path.read_bytes().splitlines(keepends=True)
+        # At line feeds alone: texts may hold other line ends.
+        lines = [line + b"\n" for line in path.read_bytes().split(b"\n")[:-1]]
         turns = [at for at, line in enumerate(lines) if self.is_turn(json.loads(line))]
         if damage == "torn-tail":
             lines = lines[: turns[-1] + 1]
@@ -59,7 +64,8 @@ class LogFixture:
             lines[turns[2]] = b"\0" * 512 + lines[turns[2]]
         else:
             said = b"\xff" if damage == "invalid-utf8" else b"\\ud800"
-            text = self.text_of(json.loads(lines[turns[0]])).encode()
+            text = json.dumps(self.text_of(json.loads(lines[turns[0]])), ensure_ascii=False)[1:-1].encode()
+            assert text in lines[turns[0]]
             lines[turns[0]] = lines[turns[0]].replace(text, said + text)
         path.write_bytes(b"".join(lines))
 

@@ -7,6 +7,7 @@ in a whole record without a line feed has that record; one that ends in anything
 from __future__ import annotations
 
 import os
+import stat
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -27,7 +28,7 @@ from sessionref.server.stores.position import LogPosition, continues, decode_sta
 from sessionref.server.stores.problems import Unreadable, corrupt, failures_of, too_large
 from sessionref.server.stores.records import Record, RecordDecoder, RecordScan, ScanCounts
 
-__all__ = ("LogReading", "LogStore")
+__all__ = ("LogReading", "LogStore", "file_state")
 
 FRESH_NANOSECONDS: Final = 2_000_000_000
 """The coarsest grain of time that a file system in use has: a change within it leaves no trace in a file's time."""
@@ -116,6 +117,9 @@ class LogStore(AgentStore, Generic[Record]):
                         changed[group] = home.facts(f"{group}/." if group else ".").st_mtime_ns
                     except (FileNotFoundError, NotADirectoryError):
                         continue
+                    except OSError:
+                        # A folder that is closed to us costs its own sessions, and is said when it is listed.
+                        changed[group] = 0
         return changed
 
     def keys(self, group: str, check: CheckCancelled) -> list[str]:
@@ -211,7 +215,9 @@ class LogStore(AgentStore, Generic[Record]):
     def has_content(self, home: Folder, log: Log) -> bool:
         """Whether there is anything in a log, or where it should be; an empty file is no session."""
         try:
-            return home.facts(log.key).st_size > 0
+            facts = home.facts(log.key)
+            # What is no file was put there by somebody, and is not passed over in silence.
+            return facts.st_size > 0 or not stat.S_ISREG(facts.st_mode)
         except FileNotFoundError:
             return False
         except OSError:
@@ -361,9 +367,8 @@ class LogStore(AgentStore, Generic[Record]):
 
 def _feed_end(reader: LogReader, scan: RecordScan[Record]) -> bool:
     """Take the end of a log that has no line feed; false if it is an unfinished write."""
-    # A compressed log can break off inside a frame, whatever that held.
-    is_broken = reader.torn and not reader.open_line
-    return scan.feed_open(reader.open_line) and not is_broken
+    # More may follow in a frame that is incomplete, also where it breaks off behind a whole record.
+    return scan.feed_open(reader.open_line) and not reader.frame_is_open
 
 
 def _state_after(reading: LogReading, fold: msgspec.Struct, counts: ScanCounts, *, is_torn: bool) -> bytes | None:
@@ -375,8 +380,13 @@ def _state_after(reading: LogReading, fold: msgspec.Struct, counts: ScanCounts, 
     return None if position is None or saved is None else encode_state(_State(position, saved))
 
 
-def _stamp(facts: os.stat_result, beside: bytes) -> bytes:
-    """What changes whenever a session's row may have; none is equal to one that was made too soon after a change."""
+def file_state(facts: os.stat_result) -> bytes:
+    """What tells a file's state from any other; none is equal to one that was looked at too soon after a change."""
     is_fresh = facts.st_mtime_ns > time.time_ns() - FRESH_NANOSECONDS
-    made = time.time_ns() if is_fresh else 0
-    return msgspec.msgpack.encode((facts.st_ino, facts.st_size, facts.st_mtime_ns, made, beside))
+    looked_at = time.time_ns() if is_fresh else 0
+    return msgspec.msgpack.encode((facts.st_ino, facts.st_size, facts.st_mtime_ns, looked_at))
+
+
+def _stamp(facts: os.stat_result, beside: bytes) -> bytes:
+    """What changes whenever a session's row may have."""
+    return file_state(facts) + beside
