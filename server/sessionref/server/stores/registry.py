@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Final, Protocol, cast
@@ -22,7 +24,12 @@ DEFAULT_STORES: Final = ("dsh",)
 
 STORE_KINDS: Final[dict[str, str]] = {
     "dsh": "sessionref.server.stores.dsh",
+    "claude-code": "sessionref.server.stores.claude_code",
+    "copilot-cli": "sessionref.server.stores.copilot_cli",
+    "codex": "sessionref.server.stores.codex",
+    "opencode": "sessionref.server.stores.opencode",
     "pi": "sessionref.server.stores.pi",
+    "qwen-code": "sessionref.server.stores.qwen_code",
     SAMPLE: "sessionref.server.stores.sample",
 }
 """The module of each kind, imported when it is named; light, so that looking for a store costs next to nothing."""
@@ -43,7 +50,7 @@ class StoreModule(Protocol):
 def open_stores(named: Sequence[str], environment: Mapping[str, str]) -> list[SessionStore]:
     """Open stores by their `KIND` or `KIND:PATH`, in order, or `auto`; none named means DSH's.
 
-    Raises SessionReferenceError INVALID_CONFIG for an unknown kind or an empty path.
+    Raises SessionReferenceError INVALID_CONFIG for an unknown kind, an empty path, or one in nobody's home directory.
     """
     stores: list[SessionStore] = []
     for name in named or DEFAULT_STORES:
@@ -55,20 +62,29 @@ def open_stores(named: Sequence[str], environment: Mapping[str, str]) -> list[Se
             raise invalid_config("the kind of a store", f"{AUTO} or one of {', '.join(STORE_KINDS)}", "--store")
         if colon and not path:
             raise invalid_config("the path of a store", "given after the colon", "--store")
-        module = _module(kind)
-        if path:
-            home = Path(path).expanduser().absolute()
-        else:
-            homes = module.homes(environment)
-            home = next(filter(Path.exists, homes), homes[0])
-        stores.append(module.open_store(home))
+        try:
+            stores.append(_opened(kind, path, environment))
+        except RuntimeError:
+            raise invalid_config("the path of a store", "in a home directory that is known", "--store") from None
     return stores
+
+
+def _opened(kind: str, path: str, environment: Mapping[str, str]) -> SessionStore:
+    """The store at a path, or of the first home that there is. Raises RuntimeError for a home directory of nobody."""
+    module = _module(kind)
+    if path:
+        return module.open_store(Path(path).expanduser().absolute())
+    homes = module.homes(environment)
+    return module.open_store(next(filter(os.path.exists, homes), homes[0]))
 
 
 def _found(environment: Mapping[str, str]) -> list[SessionStore]:
     """Every store that there is; DSH's where there is none, so that somebody says so."""
-    modules = [_module(kind) for kind in STORE_KINDS if kind != SAMPLE]
-    found = [module.open_store(home) for module in modules for home in module.homes(environment) if home.exists()]
+    found: list[SessionStore] = []
+    for module in (_module(kind) for kind in STORE_KINDS if kind != SAMPLE):
+        # A variable that names a home directory of nobody names no store.
+        with suppress(RuntimeError):
+            found += [module.open_store(home) for home in module.homes(environment) if os.path.exists(home)]
     return found or open_stores(DEFAULT_STORES, environment)
 
 
