@@ -36,6 +36,8 @@ QUERY: Final = "harbour ferr"
 
 PROJECTS: Final = 20
 PIECE_BYTES: Final = 64 * 1024
+"""A step of the yardsticks: in larger ones fresh memory and a cold cache can take as long as all the rest."""
+
 CATALOGUE_BYTES: Final = 268_435_456
 TALK_TURNS: Final = 100
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import msgspec
@@ -19,6 +19,7 @@ from sessionref.protocol.jsontext import (
     NestingError,
     as_array,
     as_object,
+    check_depth,
     decode_json,
     encode_json,
     join_surrogates,
@@ -209,6 +210,22 @@ def test_a_hundred_thousand_levels_end_in_an_error_of_ours() -> None:
 def test_the_depth_of_a_value_is_what_counting_brackets_gives(value: Any) -> None:
     data = json.dumps(value)
     assert nesting_depth(data.encode()) == naive_depth(data)
+
+
+@pytest.mark.parametrize("sparse_bytes", [1, 8, 1024])
+@given(
+    st.integers(0, 40), st.integers(1, 30), st.text(st.sampled_from("[{]}x"), max_size=80), st.sampled_from(["[", "{"])
+)
+def test_a_text_is_refused_exactly_if_it_nests_deeper_whatever_else_is_in_it(
+    sparse_bytes: int, levels: int, limit: int, text: str, opening: str
+) -> None:
+    value: Any = text
+    for _ in range(levels):
+        value = [value] if opening == "[" else {"name": value}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "_SPARSE_BYTES", sparse_bytes)
+        with pytest.raises(NestingError) if levels > limit else nullcontext():
+            check_depth(json.dumps(value).encode(), limit)
 
 
 @pytest.mark.usefixtures("fail_safe")

@@ -114,24 +114,6 @@ def check_depth(data: bytes, limit: int = MAX_DEPTH) -> None:
         raise NestingError(f"nested deeper than {limit} levels")
 
 
-def _has_few_openings(data: bytes, limit: int) -> bool:
-    """Whether there are too few opening brackets, in strings or not, for more levels than the limit."""
-    # Most long texts have next to none, and going from one to the next is much faster than to look at every byte.
-    most = min(limit // 2, len(data) // _SPARSE_BYTES)
-    if _has_at_most(most, b"{", data) and _has_at_most(most, b"[", data):
-        return True
-    return len(data.translate(None, _NOT_OPENINGS)) <= limit
-
-
-def _has_at_most(most: int, byte: bytes, data: bytes) -> bool:
-    at = -1
-    for _ in range(most + 1):
-        at = data.find(byte, at + 1)
-        if at < 0:
-            return True
-    return False
-
-
 @overload
 def convert(value: Any, kind: type[Kind]) -> Kind: ...
 @overload
@@ -227,6 +209,24 @@ def _is_object(value: object) -> TypeGuard[dict[str, Any]]:
 
 def _is_array(value: object) -> TypeGuard[list[Any]]:
     return isinstance(value, list)
+
+
+def _has_few_openings(data: bytes, limit: int) -> bool:
+    """Whether there are too few opening brackets, in strings or not, for more levels than the limit."""
+    # Most long texts have next to none, and going from one to the next is much faster than to look at every byte.
+    most = min(limit // 2, len(data) // _SPARSE_BYTES)
+    if _has_at_most(most, b"{", data) and _has_at_most(most, b"[", data):
+        return True
+    return len(data.translate(None, _NOT_OPENINGS)) <= limit
+
+
+def _has_at_most(most: int, byte: bytes, data: bytes) -> bool:
+    at = -1
+    for _ in range(most + 1):
+        at = data.find(byte, at + 1)
+        if at < 0:
+            return True
+    return False
 
 
 def _with_repaired_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class AgentStore:
 
     def exists(self) -> bool:
         """Whether the agent has a home here."""
-        return self.home.is_dir()
+        return os.path.isdir(self.home)
 
     def list_sessions(self: CataloguedStore, check: CheckCancelled) -> Listing:
         """List every session with its title. Raises SessionReferenceError READ_FAILED."""

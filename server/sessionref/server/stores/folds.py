@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from sessionref.server.store import ConversationItem, Diagnostic, SessionHeader
+from sessionref.server.stores.position import encode_state
 from sessionref.server.stores.records import Record, ScanCounts
 
 __all__ = ("ConversationFold", "LabelFold", "Log", "SavedFold", "saved_fold", "scan_diagnostics")
@@ -74,11 +75,9 @@ class SavedFold(msgspec.Struct, frozen=True, array_like=True):
 
 
 def saved_fold(counts: ScanCounts, fold: msgspec.Struct) -> SavedFold | None:
-    """What to keep of a fold; None if it holds lone surrogates, which costs nothing but a full read."""
-    try:
-        return SavedFold(counts, msgspec.Raw(msgspec.msgpack.encode(fold)))
-    except UnicodeEncodeError:
-        return None
+    """What to keep of a fold; None if it cannot be encoded, as `encode_state` says."""
+    encoded = encode_state(fold)
+    return None if encoded is None else SavedFold(counts, msgspec.Raw(encoded))
 
 
 def scan_diagnostics(counts: ScanCounts, *, is_torn: bool, unknown_records: int) -> list[Diagnostic]:

@@ -33,7 +33,7 @@ class LogReader:
     `torn` is true, after the last block, if the log ends in an incomplete line or frame. `position` is then where
     another pass can go on, `tail` the stored bytes before it, and `is_resumable` whether the blocks went no further
     than that; `header` is the header line, or its frame, as it is stored. `block_bytes` counts what the blocks held,
-    `open_line` is the line that the log ends in without a line feed.
+    `open_line` is the line that the log ends in without a line feed, and `frame_is_open` whether a frame is incomplete.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class LogReader:
         tail: bytes = b"",
         frames_hold_lines: bool = True,
     ) -> None:
-        self.torn = False
+        self.torn = self.frame_is_open = False
         self._frames_hold_lines = frames_hold_lines
         self.position = start
         self.header = b""
@@ -163,7 +163,7 @@ class LogReader:
                     if at == len(data):
                         data, at = self._read(self._limits.compressed_bytes), 0
                         if not data:
-                            self.torn = True
+                            self.torn = self.frame_is_open = True
                             return
                     given = data[at : at + step]
                     at += len(given)

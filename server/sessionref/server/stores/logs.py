@@ -308,7 +308,7 @@ class LogStore(AgentStore, Generic[Record]):
 
     def watched_folders(self) -> list[Path]:
         """The folders below which logs grow, where they exist."""
-        return [folder for name in self.watched if (folder := self.home / name).is_dir()]
+        return [folder for name in self.watched if os.path.isdir(folder := self.home / name)]
 
     def key_of(self, path: Path) -> str | None:
         """The key of the log that a changed path is."""

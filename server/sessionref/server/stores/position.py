@@ -71,10 +71,10 @@ def position_after(reader: LogReader, known: LogPosition | None, name: str, file
 
 
 def encode_state(state: msgspec.Struct) -> bytes | None:
-    """A state as bytes; None for one that holds lone surrogates, which costs nothing but a full read."""
+    """A state as bytes; None for one with lone surrogates or huge numbers, which costs nothing but a full read."""
     try:
         return msgspec.msgpack.encode(state)
-    except UnicodeEncodeError:
+    except (UnicodeEncodeError, OverflowError):
         return None
 
 

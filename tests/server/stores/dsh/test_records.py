@@ -194,8 +194,9 @@ def test_a_known_type_is_never_reported_as_unknown(kind: str, version: int) -> N
     ],
 )
 @pytest.mark.parametrize("version", [0, 4])
-def test_a_line_that_is_no_event_is_told_apart(line: bytes, version: int) -> None:
-    assert EventDecoder(version, LIMITS).decode(line) is None
+@pytest.mark.parametrize("ending", [b"", b"\n"])
+def test_a_line_that_is_no_event_is_told_apart(line: bytes, ending: bytes, version: int) -> None:
+    assert EventDecoder(version, LIMITS).decode(line + ending) is None
 
 
 @pytest.mark.parametrize(
@@ -227,9 +228,16 @@ def test_packed_rows_end_with_the_second_format() -> None:
     assert EventDecoder(2, LIMITS).decode(row) is None
 
 
+def test_the_type_of_a_packed_row_is_an_unknown_one_from_the_third_format_on() -> None:
+    line = b'{"type":"text-chunks","seq":0,"time":0,"data":{"dt":[]}}'
+    assert EventDecoder(1, LIMITS).decode(line) is None
+    assert isinstance(EventDecoder(2, LIMITS).decode(line), UnknownEvent)
+
+
+@pytest.mark.parametrize("text", [b"", b"x" * 1_000_000, b"[" * 1000, b"{x" * 100_000], ids=len)
 @pytest.mark.parametrize(("depth", "fits"), [(509, True), (513, False), (100_000, False)])
-def test_a_line_nested_deeper_than_the_limit_is_too_large(depth: int, fits: bool) -> None:
-    nested = b"[" * depth + b"]" * depth
+def test_a_line_nested_deeper_than_the_limit_is_too_large(depth: int, fits: bool, text: bytes) -> None:
+    nested = b'["%s",' % text + b"[" * (depth - 1) + b"]" * depth
     for kind, value in (("tool/call", nested), ("new/thing", nested), ("subagent/descriptor", nested)):
         line = b'{"type":"%s","seq":0,"time":0,"data":{"x":%s}}' % (kind.encode(), value)
         if fits:
@@ -240,11 +248,13 @@ def test_a_line_nested_deeper_than_the_limit_is_too_large(depth: int, fits: bool
             assert caught.value.reason is ReadFailedReason.TOO_LARGE
 
 
-def test_a_line_longer_than_the_limit_is_too_large() -> None:
-    line = user("x" * 100).line(0, 0)[:-1]
-    assert EventDecoder(0, ReadingLimits(line_bytes=len(line))).decode(line) is not None
+@pytest.mark.parametrize("ending", [b"", b"\n"])
+@pytest.mark.parametrize("length", [100, 5000])
+def test_a_line_longer_than_the_limit_is_too_large(length: int, ending: bytes) -> None:
+    line = user("x" * length).line(0, 0)[:-1]
+    assert EventDecoder(0, ReadingLimits(line_bytes=len(line))).decode(line + ending) is not None
     with pytest.raises(Unreadable) as caught:
-        EventDecoder(0, ReadingLimits(line_bytes=len(line) - 1)).decode(line)
+        EventDecoder(0, ReadingLimits(line_bytes=len(line) - 1)).decode(line + ending)
     assert caught.value.reason is ReadFailedReason.TOO_LARGE
 
 

@@ -452,6 +452,7 @@ def test_a_row_has_the_facts_of_its_log(home: DshHome) -> None:
         ([title("T"), title(""), title(7), title(None), event("session/title", 7)], ("T", None)),
         ([title("\ud800")], ("\ud800", None)),
         ([event("tool/call", ["session/title", "subagent/descriptor"])], (None, None)),
+        ([title("T"), event("session/title-llm-request", {"title": "U"})], ("T", None)),
         ([descriptor("a", version=1)], (None, "a")),
         ([descriptor("a"), descriptor("b", version=3, agentReasoningEffort="high")], (None, "b")),
         ([descriptor("a"), descriptor("b", mode="one-shot", toolFilter={"allow": ["x"]}, persona="p")], (None, "b")),
@@ -475,6 +476,22 @@ def test_labels_are_the_last_title_and_the_last_descriptor_if_valid(
     home.write("s", events, compressed=compressed)
     (row,) = DshStore(home.path).list_sessions(no_check).sessions
     assert (row.title, row.agent_label) == labels
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"seq":1,"type":"session/title","data":{"title":"T"}}\n',
+        b'{"data":{"title":"T"},"seq":1,"type":"session/title"}\n',
+        b'{ "type" : "session/title" , "seq" : 1 , "data" : { "title" : "T" } }\n',
+        b'\t{"type":"session/title","seq":1,"data":{"title":"T"}}\n',
+        b'{"type":"session/title","seq":1,"data":{"title":"T","about":"%s"}}\n' % (b"x" * 100_000),
+    ],
+)
+def test_a_title_counts_wherever_its_line_says_what_it_is(home: DshHome, line: bytes) -> None:
+    home.write("s", [title("Old"), line, user("x").line(2, 0)])
+    (row,) = DshStore(home.path).list_sessions(no_check).sessions
+    assert row.title == "T"
 
 
 def test_a_title_in_an_unfinished_line_does_not_count(home: DshHome) -> None:

@@ -4,7 +4,7 @@ Members whose shape does not matter for reading on are `Any`: an odd value there
 (dsh-format sections 2.3, 2.4, 3.1).
 """
 
-from __future__ import annotations
+# Annotations are not postponed here: each of the many types of events would have them compiled again.
 
 from typing import Any, Final
 

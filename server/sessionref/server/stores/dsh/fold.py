@@ -176,15 +176,19 @@ class Fold:
         if record.seq != self._next_seq:
             return False
         self._next_seq += 1
+        is_bare = record.surface_op is UNSET and record.source_event_seqs is UNSET
+        if is_bare and isinstance(record, LogOnlyEvent):
+            # Most events of most logs: nothing counts but that they are there.
+            return True
         if isinstance(record, SurfaceEvent):
             self._show(record)
         elif isinstance(record, UnknownEvent):
             if record.surface_op is not UNSET:
                 raise corrupt()
             self.unknown_events += record.ignorable is not True
-        elif record.surface_op is not UNSET or record.source_event_seqs is not UNSET:
+        elif not is_bare:
             raise corrupt()
-        elif not isinstance(record, LogOnlyEvent):
+        else:
             self._note(record)
         return True
 

@@ -77,14 +77,15 @@ def line_format(version: int) -> LineFormat:
         kinds.append(SystemMessage)
     if version >= 4:
         kinds.append(DeveloperMessage)
-    kinds += [_log_only(name) for name in LOG_ONLY_TYPES]
     packed = (PackedTexts, PackedReasoning, PackedArguments) if version < _STRICT_VERSION else ()
-    lines: list[type[msgspec.Struct]] = [*kinds, *packed]
-    with_data = [kind for kind in lines if "data" in kind.__struct_fields__]
+    with_data = [kind for kind in (*kinds, *packed) if "data" in kind.__struct_fields__]
+    log_only: type[Event] = LogOnlyEvent
     unknown: type[UnknownEvent] = UnknownEvent
     if version >= _STRICT_VERSION:
-        lines = [_strict(kind) for kind in kinds]
-        unknown = _strict(UnknownEvent)
+        kinds = [_strict(kind) for kind in kinds]
+        log_only, unknown = _strict(LogOnlyEvent), _strict(UnknownEvent)
+    kinds += [_named(name, log_only) for name in LOG_ONLY_TYPES]
+    lines: list[type[msgspec.Struct]] = [*kinds, *packed]
     union: Any = Union[tuple(lines)]  # noqa: UP007
     return LineFormat(
         union=union,
@@ -95,9 +96,9 @@ def line_format(version: int) -> LineFormat:
     )
 
 
-def _log_only(name: str) -> type[Event]:
-    kind = msgspec.defstruct("LogOnly", [], bases=(LogOnlyEvent,), tag=name, kw_only=True)
-    return cast("type[Event]", kind)
+def _named(name: str, kind: type[Event]) -> type[Event]:
+    """The same event, under the name of one of the types that it stands for."""
+    return cast("type[Event]", msgspec.defstruct("LogOnly", [], bases=(kind,), tag=name, kw_only=True))
 
 
 def _strict(kind: type[_Kind]) -> type[_Kind]:

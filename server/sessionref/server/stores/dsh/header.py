@@ -8,7 +8,7 @@ from typing import Any, Final, Never
 
 import msgspec
 
-from sessionref.protocol.jsontext import NestingError, check_depth, join_surrogates
+from sessionref.protocol.jsontext import NestingError, as_object, check_depth, join_surrogates
 from sessionref.server.stores.limits import ReadingLimits
 from sessionref.server.stores.problems import corrupt, too_large
 
@@ -54,13 +54,14 @@ def parse_header(line: bytes, limits: ReadingLimits) -> LogHeader:
     """Check a header line by the rules of the version that it names. Raises Unreadable: corrupt, too-large."""
     try:
         check_depth(line, limits.depth)
-        # The standard library alone shows the sign of a zero, and it is one line a log.
-        value = json.loads(line.decode("utf-8", "replace"), parse_int=_integer, parse_constant=_refuse_constant)
-        return _checked(msgspec.convert(value, dict[str, Any]))
+        fields = as_object(_HEADERS.decode(line.decode("utf-8", "replace")))
     except (NestingError, RecursionError):
         raise too_large(limits.depth) from None
-    except (ValueError, msgspec.ValidationError):
+    except ValueError:
         raise corrupt() from None
+    if fields is None:
+        raise corrupt()
+    return _checked(fields)
 
 
 def _checked(fields: dict[str, Any]) -> LogHeader:
@@ -110,3 +111,7 @@ def _integer(digits: str) -> int:
 
 def _refuse_constant(name: str) -> Never:
     raise ValueError(f"{name} is not JSON")
+
+
+_HEADERS: Final = json.JSONDecoder(parse_int=_integer, parse_constant=_refuse_constant)
+"""The standard library's, which alone shows the sign of a zero; made once, since listing asks for every log."""

@@ -34,7 +34,7 @@ class EventDecoder:
         self._harmless_bytes = min(limits.line_bytes, 2 * limits.depth)
 
     def decode(self, line: bytes) -> Record | None:
-        """The event of a line without its line feed; None if the line is no event. Raises Unreadable, too-large."""
+        """The event of a line, with its line feed or without; None if it is no event. Raises Unreadable, too-large."""
         if len(line) > self._harmless_bytes:
             self._refuse_huge(line)
         try:
@@ -43,7 +43,7 @@ class EventDecoder:
             return self._decode_slowly(line)
 
     def _refuse_huge(self, line: bytes) -> None:
-        if len(line) > self._line_bytes:
+        if len(line) - line.endswith(b"\n") > self._line_bytes:
             raise too_large(self._line_bytes)
         try:
             check_depth(line, self._depth)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Final
 
 from sessionref.server.stores.dsh.fold import Fold
@@ -27,11 +28,8 @@ class LogScan:
         if self.skipped_lines and _TURN_END.encode() not in block:
             self.skipped_lines += block.count(b"\n")
             return
-        start = 0
-        # Going from line feed to line feed is several times as fast as `split`, which looks at every byte by itself.
-        while (end := block.find(b"\n", start)) >= 0:
-            line = block[start:end]
-            start = end + 1
+        # Several times as fast as `split`, which looks at every byte by itself.
+        for line in BytesIO(block):
             if self.skipped_lines:
                 self._skip(line)
                 continue

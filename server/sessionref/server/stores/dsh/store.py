@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError
+from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.store import (
     Capture,
     CheckCancelled,
@@ -16,8 +14,8 @@ from sessionref.server.store import (
     Listing,
     SavedCapture,
     SessionHeader,
-    Unlisted,
 )
+from sessionref.server.stores.agent import list_by_learning, nothing_saved
 from sessionref.server.stores.dsh.layout import SEGMENT_BYTES, session_segment
 from sessionref.server.stores.dsh.sessions import (
     Place,
@@ -26,11 +24,10 @@ from sessionref.server.stores.dsh.sessions import (
     places_of,
     project_folders,
     session_names,
-    shown_key,
 )
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.limits import ReadingLimits
-from sessionref.server.stores.problems import Unreadable, from_os_error
+from sessionref.server.stores.problems import Unreadable, failures_of
 
 __all__ = ("DshStore",)
 
@@ -62,35 +59,11 @@ class DshStore:
 
         Raises SessionReferenceError READ_FAILED if the sessions folder cannot be read.
         """
-        found: dict[str, list[str]] = defaultdict(list)
-        rows: dict[str, SessionHeader] = {}
-        problems: dict[str, str] = {}
-        for group in self.groups():
-            try:
-                keys = self.keys(group, check)
-            except SessionReferenceError as failure:
-                problems[group] = str(failure.reason)
-                continue
-            for key in keys:
-                check()
-                try:
-                    lesson = self.learn(key, None, check, with_title=True)
-                except SessionReferenceError as failure:
-                    problems[key] = str(failure.reason)
-                else:
-                    if lesson is None:
-                        continue
-                    rows[key] = lesson.header
-                found[self.identity(key, None)].append(key)
-        for keys in found.values():
-            if len(keys) > 1:
-                problems |= dict.fromkeys(keys, str(ReadFailedReason.DUPLICATE_ID))
-        listed = [row for key, row in rows.items() if key not in problems]
-        return Listing(listed, [Unlisted(shown_key(key), reason) for key, reason in problems.items()])
+        return list_by_learning(self, check)
 
     def capture(self, session_id: str, check: CheckCancelled) -> Capture:
         """Read one session once. Raises SessionReferenceError READ_FAILED with its reason."""
-        return self.capture_again(session_id, _nothing_saved, check).capture
+        return self.capture_again(session_id, nothing_saved, check).capture
 
     def exists(self) -> bool:
         """Whether there is a sessions folder."""
@@ -101,7 +74,7 @@ class DshStore:
 
         Raises SessionReferenceError READ_FAILED if the sessions folder cannot be read.
         """
-        with _failures_of(None):
+        with failures_of(None):
             try:
                 root = self._open_root()
             except FileNotFoundError:
@@ -111,7 +84,7 @@ class DshStore:
 
     def keys(self, group: str, check: CheckCancelled) -> list[str]:
         """The keys of all folders and links in a project. Raises SessionReferenceError READ_FAILED."""
-        with _failures_of(None), self._open_root() as root, root.folder(group) as project:
+        with failures_of(None), self._open_root() as root, root.folder(group) as project:
             check()
             return [f"{group}/{segment}" for segment in session_names(project)]
 
@@ -121,7 +94,7 @@ class DshStore:
 
     def changed(self, stamps: Mapping[str, bytes], check: CheckCancelled) -> Iterator[str]:
         """The keys whose logs no longer have these stamps, be they changed or gone."""
-        with _failures_of(None):
+        with failures_of(None):
             try:
                 root = self._open_root()
             except FileNotFoundError:
@@ -141,7 +114,7 @@ class DshStore:
         from sessionref.server.stores.dsh.reading import learn_labels
 
         place = _place(key)
-        with _failures_of(None), self._open_root() as root:
+        with failures_of(None), self._open_root() as root:
             try:
                 return learn_labels(root, place, known, self._limits, check, with_title=with_title)
             except (OSError, Unreadable):
@@ -160,7 +133,7 @@ class DshStore:
         from sessionref.server.stores.dsh.reading import capture_log
 
         segment = session_segment(session_id) if session_id else ""
-        with _failures_of(session_id):
+        with failures_of(session_id):
             if not 0 < len(segment) <= SEGMENT_BYTES:
                 raise Unreadable(ReadFailedReason.NOT_FOUND)
             with self._open_root() as root:
@@ -190,23 +163,6 @@ class DshStore:
             raise Unreadable(ReadFailedReason.IO) from None
 
 
-def _nothing_saved(key: str) -> None:
-    return None
-
-
 def _place(key: str) -> Place:
     project, _, segment = key.partition("/")
     return Place(project, segment)
-
-
-@contextmanager
-def _failures_of(session_id: str | None) -> Generator[None]:
-    """Turn every failure of reading into the one that callers know."""
-    try:
-        yield
-    except (OSError, Unreadable) as error:
-        raise _problem(error).about(session_id) from error
-
-
-def _problem(error: OSError | Unreadable) -> Unreadable:
-    return from_os_error(error) if isinstance(error, OSError) else error
