@@ -76,6 +76,10 @@ class Fixture(LogFixture):
     def write_newer(self, name: str) -> None:
         """Nothing: Claude Code marks no formats."""
 
+    def leaf(self, name: str) -> str | None:
+        """The uuid of a session's last record."""
+        return self._leaves[name]
+
     def is_turn(self, record: dict[str, Any]) -> bool:
         """Whether a record is a message."""
         return "message" in record

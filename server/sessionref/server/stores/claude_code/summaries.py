@@ -1,0 +1,175 @@
+"""Titles that one session's log holds for another: records of summaries, by the uuid that they end at.
+
+Claude Code 1.x wrote the summary of a session wherever it was writing just then. So a project has an index of the
+ends of its logs, made when a session first needs it: what lies further inside of a long log is not found.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from array import array
+from collections.abc import Collection, Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from sessionref.server.store import CheckCancelled
+from sessionref.server.stores.agent import first_line
+from sessionref.server.stores.claude_code.records import ClaudeRecord
+from sessionref.server.stores.folders import Folder, OpenFile
+from sessionref.server.stores.logs import file_state
+from sessionref.server.stores.problems import Unreadable
+from sessionref.server.stores.records import RecordDecoder
+
+__all__ = ("Summaries",)
+
+END_BYTES: Final = 64 * 1024
+"""What is read of each end of a log: the SDK of the agent looks as far for titles."""
+
+CHECKED_LOGS: Final = 8
+"""Logs between two looks at the cancellation: the ends of so many are a mebibyte."""
+
+MAX_OWN: Final = 8
+"""How many of a log's own summaries, from the last on, may be the one that no other session has."""
+
+_UUID: Final = re.compile(rb'"uuid"\s*:\s*"([^"\\]{1,100})"')
+_LEAF: Final = b'"leafUuid"'
+
+
+class Ends(msgspec.Struct, frozen=True, gc=False):
+    """What the ends of a log hold: hashes of uuids in their order, and summaries by the hash of their leaf's uuid."""
+
+    state: bytes
+    uuids: array[int]
+    summaries: dict[int, str]
+
+
+class Project(msgspec.Struct, gc=False):
+    """What the logs of a project hold, by their names, and all their summaries."""
+
+    logs: dict[str, Ends]
+    titles: dict[int, str]
+
+
+class Summaries:
+    """The index of each project that needed one, by the logs' names. Thread-safe."""
+
+    def __init__(self, decoder: RecordDecoder[ClaudeRecord]) -> None:
+        self._decoder = decoder
+        self._lock = threading.Lock()
+        self._projects: dict[str, Project] = {}
+        self._news: set[str] = set()
+
+    def has_index(self, project: str) -> bool:
+        """Whether a project has needed an index."""
+        with self._lock:
+            return project in self._projects
+
+    def learn(self, project: str, name: str, folder: Folder) -> None:
+        """Take up what a log of a project with an index holds by now."""
+        with self._lock:
+            known = self._projects[project].logs.get(name)
+        ends = self._ends(folder, name, known)
+        with self._lock:
+            if ends is not None and ends is not known:
+                index = self._projects[project]
+                before, index.logs[name] = index.titles, ends
+                index.titles = _titles(index.logs) if known is not None and known.summaries else before | ends.summaries
+                self._take_news(project, dict(before.items() ^ index.titles.items()).keys())
+            self._news.discard(f"{project}/{name}")
+
+    def load(self, project: str, names: Iterable[str], folder: Folder, check: CheckCancelled) -> None:
+        """Make the index of a project, if there is none yet. Raises what `check` raises."""
+        if self.has_index(project):
+            return
+        logs: dict[str, Ends] = {}
+        for at, name in enumerate(names, 1):
+            if at % CHECKED_LOGS == 0:
+                check()
+            if (ends := self._ends(folder, name, None)) is not None:
+                logs[name] = ends
+        index = Project(logs, _titles(logs))
+        with self._lock:
+            if self._projects.setdefault(project, index) is index:
+                # What other sessions were told by an earlier index may hold no more.
+                self._take_news(project, index.titles.keys())
+
+    def title_of(self, project: str, name: str) -> str | None:
+        """The summary of a session: of those that end at one of its uuids that of the latest, else one of its own.
+
+        Of its own that is one which ends at nobody's uuid.
+        """
+        with self._lock:
+            index = self._projects[project]
+            own = index.logs.get(name)
+            if own is None or not index.titles:
+                return None
+            for uuid in reversed(own.uuids):
+                if uuid in index.titles:
+                    return index.titles[uuid]
+            for leaf in list(own.summaries)[: -MAX_OWN - 1 : -1]:
+                if not any(leaf in ends.uuids for ends in index.logs.values()):
+                    return own.summaries[leaf]
+            return None
+
+    def news(self, keys: Collection[str]) -> list[str]:
+        """Those of the keys whose session may have got another summary since it was learnt."""
+        with self._lock:
+            return [key for key in self._news if key in keys]
+
+    def _take_news(self, project: str, leaves: Collection[int]) -> None:
+        if leaves:
+            wanted = frozenset(leaves)
+            for name, ends in self._projects[project].logs.items():
+                if not wanted.isdisjoint(ends.uuids):
+                    self._news.add(f"{project}/{name}")
+
+    def _ends(self, folder: Folder, name: str, known: Ends | None) -> Ends | None:
+        """What the ends of a log hold; None for one that cannot be read, which is said where it is learnt."""
+        try:
+            if known is not None and known.state == file_state(folder.facts(name)):
+                return known
+            with folder.file(name) as file:
+                state = file_state(file.facts)
+                parts = list(_end_parts(file))
+        except (OSError, Unreadable):
+            return None
+        uuids = array("q", (hash(uuid) for part in parts for uuid in _UUID.findall(part)))
+        return Ends(state, uuids, {leaf: title for part in parts for leaf, title in self._summaries(part)})
+
+    def _summaries(self, part: bytes) -> Iterator[tuple[int, str]]:
+        if _LEAF not in part:
+            return
+        for line in part.split(b"\n"):
+            if _LEAF not in line:
+                continue
+            try:
+                record = self._decoder.decode(line)
+            except Unreadable:
+                continue
+            if record is None or record.type != "summary" or not record.leaf_uuid:
+                continue
+            title = first_line(record.summary or "")
+            if title is not None:
+                yield hash(record.leaf_uuid.encode("utf-8", "surrogatepass")), title
+
+
+def _titles(logs: dict[str, Ends]) -> dict[int, str]:
+    return {leaf: title for ends in logs.values() for leaf, title in ends.summaries.items()}
+
+
+def _end_parts(file: OpenFile) -> Iterator[bytes]:
+    size = file.facts.st_size
+    yield _read(file, 0, min(size, 2 * END_BYTES) if size <= 2 * END_BYTES else END_BYTES)
+    if size > 2 * END_BYTES:
+        yield _read(file, size - END_BYTES, END_BYTES)
+
+
+def _read(file: OpenFile, start: int, count: int) -> bytes:
+    os.lseek(file.descriptor, start, os.SEEK_SET)
+    data = b""
+    while len(data) < count and (part := os.read(file.descriptor, count - len(data))):
+        data += part
+    return data
