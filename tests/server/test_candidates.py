@@ -245,6 +245,14 @@ def test_a_query_is_lower_cased_and_not_folded(query: str) -> None:
     assert select(listed(header("s", title="The Title", agent_label="Straße fi")), query=query) == []
 
 
+@pytest.mark.parametrize("label", [None, "\u0391\u03a3", "x"])
+def test_a_sigma_at_the_end_of_a_title_is_lower_cased_as_one_whatever_is_searched_behind_it(label: str | None) -> None:
+    sessions = listed(header("s", title="\u039f\u0394\u039f\u03a3", agent_label=label))
+
+    assert ids(select(sessions, query="\u03bf\u03b4\u03bf\u03c2")) == ["s"]
+    assert ids(select(sessions, query="\u039f\u0394\u039f\u03a3")) == ["s"]
+
+
 def test_a_query_with_a_sharp_s_finds_only_what_has_one() -> None:
     sessions = listed(header("sharp", title="STRAẞE"), header("double", title="STRASSE"))
 

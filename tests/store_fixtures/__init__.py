@@ -63,8 +63,8 @@ class Traits:
     has_own_files: bool = True
     """Whether each session has a file that is its own, which `write` returns; false for rows of a database."""
 
-    copies: Literal["refused", "merged", "impossible"] = "refused"
-    """What two files of one name in two projects are: doubles, or one session; or there are no projects."""
+    has_projects: bool = True
+    """Whether the files of sessions lie in folders of projects, or of days, so that two of them can have one name."""
 
     marks_formats: bool = True
     """Whether sessions say in which format they are, so that there can be a newer one."""

@@ -21,7 +21,7 @@ class Fixture(LogFixture):
 
     kind = "copilot-cli"
     # Nothing is looked for beside the folder of sessions; there, a log that an update has moved stays behind.
-    traits = Traits(copies="impossible")
+    traits = Traits(has_projects=False)
 
     def open(self) -> CataloguedStore:
         """A store of the folder."""

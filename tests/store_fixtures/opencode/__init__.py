@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,42 +11,9 @@ from sessionref.server.store import CataloguedStore
 from sessionref.server.stores.opencode import open_store
 from store_fixtures import CREATED_AT, USUAL_COSTS, Damage, Traits, Turn
 from store_fixtures.logs import iso
+from store_fixtures.opencode.rows import V1, connected, put_message, put_part, put_session, text_of
 
-__all__ = ("TABLES", "Fixture", "connected")
-
-TABLES = """
-CREATE TABLE IF NOT EXISTS session (
-    id TEXT PRIMARY KEY, project_id TEXT NOT NULL, parent_id TEXT, slug TEXT NOT NULL, directory TEXT NOT NULL,
-    title TEXT NOT NULL, version TEXT NOT NULL, revert TEXT, time_created INTEGER NOT NULL,
-    time_updated INTEGER NOT NULL, time_archived INTEGER
-);
-CREATE TABLE IF NOT EXISTS message (
-    id TEXT PRIMARY KEY, session_id TEXT NOT NULL REFERENCES session (id) ON DELETE CASCADE,
-    time_created INTEGER NOT NULL, time_updated INTEGER NOT NULL, data TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS part (
-    id TEXT PRIMARY KEY, message_id TEXT NOT NULL REFERENCES message (id) ON DELETE CASCADE,
-    session_id TEXT NOT NULL, time_created INTEGER NOT NULL, time_updated INTEGER NOT NULL, data TEXT NOT NULL
-);
-CREATE TABLE IF NOT EXISTS session_message (
-    id TEXT PRIMARY KEY, session_id TEXT NOT NULL, type TEXT NOT NULL, seq INTEGER NOT NULL,
-    time_created INTEGER NOT NULL, time_updated INTEGER NOT NULL, data TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS message_session_time_created_id_idx ON message (session_id, time_created, id);
-CREATE INDEX IF NOT EXISTS part_message_id_id_idx ON part (message_id, id);
-CREATE INDEX IF NOT EXISTS part_session_idx ON part (session_id);
-"""
-
-
-@contextmanager
-def connected(path: Path) -> Iterator[sqlite3.Connection]:
-    """A database as the agent has it open, in WAL mode; committed and closed at the end."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("BEGIN")
-        yield connection
-        connection.execute("COMMIT")
+__all__ = ("Fixture",)
 
 
 class Fixture:
@@ -78,10 +43,8 @@ class Fixture:
 
     def create(self) -> None:
         """A database without a session."""
-        self.home.mkdir(parents=True, exist_ok=True)
-        with closing(sqlite3.connect(self.database)) as connection:
-            connection.execute("PRAGMA journal_mode = WAL")
-            connection.executescript(TABLES)
+        with connected(self.database, V1):
+            pass
 
     def write(
         self,
@@ -121,7 +84,8 @@ class Fixture:
         """Damage the JSON of a turn's part."""
         at = {"corrupt-record": 1, "nul-block": 2, "invalid-utf8": 0, "lone-surrogate": 0}[damage]
         with connected(self.database) as connection:
-            select = "SELECT id, CAST(data AS BLOB) FROM part WHERE session_id = ? ORDER BY id"
+            select = """SELECT id, CAST(data AS BLOB) FROM part
+                WHERE session_id = ? AND json_extract(data, '$.type') = 'text' ORDER BY id"""
             part_id, data = connection.execute(select, (name,)).fetchall()[at]
             if damage == "corrupt-record":
                 data = data[: len(data) // 2]
@@ -138,10 +102,14 @@ class Fixture:
         self._messages[name] = 0
         with connected(self.database) as connection:
             connection.execute("DELETE FROM session WHERE id = ?", (name,))
-            connection.execute(
-                "INSERT INTO session (id, project_id, parent_id, slug, directory, title, version, time_created,"
-                " time_updated) VALUES (?, 'global', ?, 'quiet-river', ?, ?, '1.18.33', ?, ?)",
-                (name, parent, directory, title, created_at, created_at),
+            put_session(
+                connection,
+                name,
+                title=title,
+                directory=directory,
+                parent_id=parent,
+                time_created=created_at,
+                time_updated=created_at,
             )
             self._add(connection, name, talk)
 
@@ -150,21 +118,11 @@ class Fixture:
             self._messages[name] += 1
             now = CREATED_AT + self._messages[name]
             message_id = f"msg_{self._messages[name]:08x}{name}"
-            message: dict[str, Any] = {"role": role, "time": {"created": now}, "agent": "build"}
-            message |= {"summary": {"diffs": []}} if role == "user" else {"finish": "stop", "cost": 0}
-            rows = [
-                (f"prt_{self._messages[name]:08x}{name}", {"type": "text", "text": text}),
-                (f"prt_{self._messages[name]:08x}{name}z", {"type": "step-finish", "reason": "stop"}),
-            ]
-            connection.execute(
-                "INSERT INTO message VALUES (?, ?, ?, ?, ?)", (message_id, name, now, now, json.dumps(message))
-            )
-            for part_id, part in rows if role == "assistant" else rows[:1]:
-                data = json.dumps(part, ensure_ascii=False)
-                connection.execute(
-                    "INSERT INTO part VALUES (?, ?, ?, ?, ?, ?)", (part_id, message_id, name, now, now, data)
-                )
-        connection.execute(
-            "UPDATE session SET time_updated = max(time_updated, ?) WHERE id = ?",
-            (CREATED_AT + self._messages[name], name),
-        )
+            members: dict[str, Any] = {"summary": {"diffs": []}} if role == "user" else {"finish": "stop", "cost": 0}
+            put_message(connection, message_id, name, role, at=now, **members)
+            part_id = message_id.replace("msg_", "prt_")
+            put_part(connection, message_id, name, text_of(text), part_id=part_id)
+            if role == "assistant":
+                put_part(connection, message_id, name, {"type": "step-finish"}, part_id=f"{part_id}z")
+            update = "UPDATE session SET time_updated = max(time_updated, ?) WHERE id = ?"
+            connection.execute(update, (now, name))

@@ -164,7 +164,7 @@ def test_what_the_model_was_given_is_the_conversation_whatever_else_tells_it(
     assert said == [(role, text) for role, text, _, _ in turns]
 
 
-@pytest.mark.parametrize("mode", [None, "legacy", "paginated", 7])
+@pytest.mark.parametrize("mode", [None, "legacy", "paginated"])
 def test_ways_to_keep_a_history_that_are_known_or_not_said_are_read(mode: object) -> None:
     assert row_of(labels_of(lines_of([meta(THREAD, history_mode=mode), message("user", "hi")]))).title == "hi"
 

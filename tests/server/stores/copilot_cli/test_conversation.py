@@ -282,7 +282,7 @@ def test_a_version_newer_than_known_is_refused(version: int) -> None:
         fold_of(start("s", version=version))
 
 
-@pytest.mark.parametrize("version", [1, None, "2", True, 0, {}])
+@pytest.mark.parametrize("version", [1, None, True, 0])
 def test_a_version_that_is_known_or_none_is_no_obstacle(version: Any) -> None:
     assert talk_in(start("s", version=version), typed("one")) == [("user", "one")]
 

@@ -73,9 +73,15 @@ class CodexConversation(ConversationFold[CodexRecord]):
         if not self.has_header:
             raise corrupt()
         entries, history, start = self.turns.settled(), list[Entry](), 0
-        for compaction in self.compactions:
-            history = _left_by(compaction, [*history, *entries[start : compaction.at]])
-            start = compaction.at
+        if self.compactions:
+            last = self.compactions[-1]
+            # What the last one to say what it kept has replaced is of no account any more.
+            whole = next((compaction for compaction in reversed(self.compactions) if compaction.kept is not None), None)
+            if whole is not None:
+                history, start = _with_summary(whole, whole.kept or []), whole.at
+            if last is not whole:
+                history = _with_summary(last, _prompts([*history, *entries[start : last.at]]))
+            start = last.at
         return [
             ConversationItem(entry.role, entry.text, checkpoint=entry.is_checkpoint)
             for entry in [*history, *entries[start:]]
@@ -121,12 +127,14 @@ class CodexConversation(ConversationFold[CodexRecord]):
             self.unknown_records += 1
             return
         first = self.turns.drop(number)
-        self.compactions = [compaction for compaction in self.compactions if compaction.turn < first]
+        while self.compactions and self.compactions[-1].turn >= first:
+            self.compactions.pop()
 
 
-def _left_by(compaction: Compaction, history: list[Entry]) -> list[Entry]:
-    """What a compaction leaves of a history, and its summary behind that."""
-    kept = compaction.kept
-    if kept is None:
-        kept = [entry for entry in history if entry.role == "user" and not entry.is_checkpoint]
+def _prompts(history: list[Entry]) -> list[Entry]:
+    """What is left of a history by a compaction that does not say what it kept."""
+    return [entry for entry in history if entry.role == "user" and not entry.is_checkpoint]
+
+
+def _with_summary(compaction: Compaction, kept: list[Entry]) -> list[Entry]:
     return kept if compaction.summary is None else [*kept, compaction.summary]

@@ -27,6 +27,17 @@ class RolloutRow(SessionHeader, frozen=True, kw_only=True):
     name: str | None
     base: HistoryBase | None
 
+    def completed(self) -> SessionHeader:
+        """The row as everybody knows rows, with what it has by now."""
+        return SessionHeader(
+            session_id=self.session_id,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            cwd=self.cwd,
+            title=self.title,
+            is_subagent=self.is_subagent,
+        )
+
 
 class CodexLabels(LabelFold[CodexRecord]):
     """Folds the header, the latest name and the first prompt."""

@@ -58,7 +58,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
 class Passthrough(msgspec.Struct, frozen=True):
     """What Codex notes beside a message; `content_item_kinds` is parallel to the message's content."""
 
-    content_item_kinds: list[str] | None = None
+    content_item_kinds: list[Any] | None = None
+    """Of whatever type, so that none is left out and the others keep their places."""
 
 
 class HistoryItem(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ class HistoryItem(msgspec.Struct, frozen=True):
         return [Part("text", self.content)] if isinstance(self.content, str) else self.content or []
 
     @property
-    def kinds(self) -> list[str]:
+    def kinds(self) -> list[Any]:
         """The kinds of the parts; empty where Codex did not note them."""
         passthrough = self.internal_chat_message_metadata_passthrough
         return [] if passthrough is None else passthrough.content_item_kinds or []
@@ -119,7 +120,7 @@ class Payload(HistoryItem, frozen=True):
     cwd: str | None = None
     source: str | Source | None = None
     thread_source: str | None = None
-    history_mode: str | None = None
+    history_mode: Any = None
     history_base: Any = None
 
 
@@ -177,5 +178,12 @@ def ends_turn(record: CodexRecord) -> bool:
 
 
 def is_known(record: CodexRecord) -> bool:
-    """Whether the type of a record is one that Codex is known to write."""
+    """Whether a record is one that Codex is known to write, with something in it that can be understood."""
+    if record.type in ("response_item", "event_msg", ""):
+        # A record of old without a type is one of state, and has no payload.
+        return bool(record.payload.type) == bool(record.type) and not _is_unreadable(record.message)
     return record.type in _TYPES or record.type in _UNWRAPPED_TYPES
+
+
+def _is_unreadable(message: HistoryItem | None) -> bool:
+    return message is not None and message.content is None and message.role in ("user", "assistant")

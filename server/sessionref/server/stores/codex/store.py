@@ -8,13 +8,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.store import Capture, CheckCancelled, Lesson, SavedCapture, SessionHeader
 from sessionref.server.stores.codex.conversation import CodexConversation
 from sessionref.server.stores.codex.history import History, HistoryIncomplete, Inherited
 from sessionref.server.stores.codex.labels import CodexLabels, RolloutRow
 from sessionref.server.stores.codex.names import ThreadNames
-from sessionref.server.stores.codex.records import CodexRecord, HistoryBase, base_of
+from sessionref.server.stores.codex.records import CodexRecord, base_of
 from sessionref.server.stores.codex.rollouts import ROOTS, Rollout, RolloutFolders, Rollouts, rollout_at
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.folds import Log, scan_diagnostics
@@ -109,30 +111,32 @@ class CodexStore(LogStore[CodexRecord]):
         if self.log_at(key) is None:
             with failures_of(None), self.open_home() as home:
                 self._look_into(home, key)
-        return super().learn(key, known, check, with_title=with_title)
+        lesson = super().learn(key, known, check, with_title=with_title)
+        if lesson is not None and isinstance(lesson.header, RolloutRow):
+            # What comes before it was not to be had, and nothing of its own changes when it is: no stamp holds.
+            return msgspec.structs.replace(lesson, header=lesson.header.completed(), stamp=b"")
+        return lesson
 
     def beside(self, home: Folder, log: Log) -> bytes:
         """The thread's own name, so that another's makes no difference."""
         return (self.names.name_of(log.native_id) or "").encode("utf-8", "surrogatepass")
 
     def with_beside(self, home: Folder, log: Log, header: SessionHeader) -> SessionHeader:
-        """The row with the thread's name, else the first prompt of all its rollouts."""
+        """The row with the thread's name, else the first prompt of all its rollouts; as it is if one is missing."""
         if not isinstance(header, RolloutRow):
             return header
-        inherited = self._inherited(home, header.base)
-        own = [part.header for part in inherited if part.rollout.thread_id == log.native_id]
         title = self.names.name_of(log.native_id) or header.name
+        try:
+            inherited = self.history.before(home, header.base, _never_cancelled)
+        except (OSError, Unreadable):
+            # Whoever wants to read it is told; in the list its own prompt has to do.
+            return msgspec.structs.replace(header, title=title or header.title)
+        own = [part.header for part in inherited if part.rollout.thread_id == log.native_id]
         if not title:
             prompts = (self._first_prompt(home, part) for part in inherited)
             title = next(filter(None, prompts), header.title)
-        return SessionHeader(
-            session_id=header.session_id,
-            created_at=milliseconds(own[0].payload.timestamp if own else None) or header.created_at,
-            updated_at=header.updated_at,
-            cwd=header.cwd,
-            title=title,
-            is_subagent=header.is_subagent,
-        )
+        created_at = milliseconds(own[0].payload.timestamp if own else None) or header.created_at
+        return msgspec.structs.replace(header, title=title, created_at=created_at).completed()
 
     def capture_log(
         self, home: Folder, log: Log, session_id: str, saved_state: bytes | None, check: CheckCancelled
@@ -196,13 +200,6 @@ class CodexStore(LogStore[CodexRecord]):
                 folder.names()
         except FileNotFoundError:
             return
-
-    def _inherited(self, home: Folder, base: HistoryBase | None) -> list[Inherited]:
-        try:
-            return self.history.before(home, base, _never_cancelled)
-        except (OSError, Unreadable):
-            # Whoever wants to read it is told; in the list its own prompt has to do.
-            return []
 
     def _first_prompt(self, home: Folder, part: Inherited) -> str | None:
         labels, counts, seen = CodexLabels(), ScanCounts(), 0

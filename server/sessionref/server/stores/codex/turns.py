@@ -16,8 +16,8 @@ from sessionref.server.stores.codex.said import RESPONSE, Said
 
 __all__ = ("Entry", "Turns", "entry_of")
 
-_HIDDEN: Final = re.compile(r"<(oai-mem-citation|proposed_plan)>.*?</\1>", re.DOTALL)
-"""Parts of an answer that its event goes without."""
+_HIDDEN: Final = re.compile(r"<(oai-mem-citation|proposed_plan)>")
+"""How parts of an answer begin that its event goes without."""
 
 
 class Entry(msgspec.Struct, array_like=True, gc=False):
@@ -41,6 +41,11 @@ class Turns(msgspec.Struct, array_like=True):
     """Whether the turn is one that Codex marked the beginning of, and not yet the end."""
 
     run_start: int = 0
+    told: dict[int, int] = msgspec.field(default_factory=dict[int, int])
+    """The last entry of the run that each family tells."""
+
+    asked: list[int] = msgspec.field(default_factory=list[int])
+    """The turns before the run in which a person said something."""
 
     def begin(self) -> None:
         """A turn begins."""
@@ -55,8 +60,13 @@ class Turns(msgspec.Struct, array_like=True):
 
     def settle(self) -> None:
         """The run is over: nothing that comes tells its words once more."""
-        self.entries[self.run_start :] = _certain(self.entries[self.run_start :])
+        run = _certain(self.entries[self.run_start :])
+        for entry in run:
+            if entry.role == "user" and entry.turn not in self.asked[-1:]:
+                self.asked.append(entry.turn)
+        self.entries[self.run_start :] = run
         self.run_start = len(self.entries)
+        self.told = {}
 
     def settled(self) -> list[Entry]:
         """All entries as they are if nothing comes any more; what may still come finds them unchanged."""
@@ -70,6 +80,7 @@ class Turns(msgspec.Struct, array_like=True):
         if twin is None:
             if said.role == "user" and not self.is_marked:
                 self.turn += 1
+            self.told[said.family] = len(self.entries)
             self.entries.append(entry_of(said, self.turn))
             return utf8_length(said.text)
         twin.families |= said.family
@@ -84,24 +95,32 @@ class Turns(msgspec.Struct, array_like=True):
     def drop(self, number: int) -> int:
         """Undo the last turns in which a person said something; returns the first turn that is undone."""
         self.settle()
-        turns = sorted({entry.turn for entry in self.entries if entry.role == "user"})
-        if number <= 0 or not turns:
+        if number <= 0 or not self.asked:
             return self.turn + 1
-        first = turns[-min(number, len(turns))]
-        self.entries = [entry for entry in self.entries if entry.turn < first]
+        first = self.asked[-min(number, len(self.asked))]
+        del self.asked[-number:]
+        # From the end, so that many of these cost no more than what they undo.
+        while self.entries and self.entries[-1].turn >= first:
+            self.entries.pop()
         self.run_start = len(self.entries)
         return first
 
     def _twin_of(self, said: Said) -> Entry | None:
-        """The entry of the run that another family has told already; families keep the order of what they tell."""
-        twin: Entry | None = None
-        for at in range(len(self.entries) - 1, self.run_start - 1, -1):
+        """The entry of the run that another family has told already.
+
+        Families keep the order of what they tell, so that each looks at every entry once.
+        """
+        squeezed: str | None = None
+        for at in range(self.told.get(said.family, self.run_start - 1) + 1, len(self.entries)):
             entry = self.entries[at]
-            if entry.families & said.family:
-                break
-            if (said.id is not None and said.id == entry.id) or _is_same(said.text, entry.text):
-                twin = entry
-        return twin
+            is_twin = entry.text == said.text or (said.id is not None and said.id == entry.id)
+            if not is_twin:
+                squeezed = _squeezed(said.text) if squeezed is None else squeezed
+                is_twin = _squeezed(entry.text) == squeezed
+            if is_twin:
+                self.told[said.family] = at
+                return entry
+        return None
 
 
 def entry_of(said: Said, turn: int) -> Entry:
@@ -115,9 +134,19 @@ def _certain(run: list[Entry]) -> list[Entry]:
     return certain or run
 
 
-def _is_same(one: str, other: str) -> bool:
-    return one == other or _squeezed(one) == _squeezed(other)
-
-
 def _squeezed(text: str) -> str:
-    return "".join(_HIDDEN.sub("", text).split())
+    """What two tellings of a text have in common: not its white space, and not what events go without."""
+    shown: list[str] = []
+    unclosed: set[str] = set()
+    start = at = 0
+    while opening := _HIDDEN.search(text, at):
+        at, closing = opening.end(), f"</{opening[1]}>"
+        end = -1 if closing in unclosed else text.find(closing, at)
+        if end < 0:
+            # Looked for once: a text may be full of openings.
+            unclosed.add(closing)
+            continue
+        shown.append(text[start : opening.start()])
+        start = at = end + len(closing)
+    shown.append(text[start:])
+    return "".join("".join(shown).split())

@@ -45,6 +45,9 @@ class CopilotConversation(ConversationFold[CopilotEvent]):
     streams: dict[str, list[str]] = msgspec.field(default_factory=dict[str, list[str]])
     """The pieces of replies that have not come as a whole."""
 
+    places: dict[str, int] = msgspec.field(default_factory=dict[str, int])
+    """Where in `said` the event of an id stands, the first of them."""
+
     compacted: int | None = None
     """How much a compaction that is under way looks at: what is said meanwhile is not in its summary."""
 
@@ -118,6 +121,8 @@ class CopilotConversation(ConversationFold[CopilotEvent]):
         self.text_bytes += utf8_length(data.delta_content)
 
     def _say(self, said: Said) -> None:
+        if said.event is not None:
+            self.places.setdefault(said.event, len(self.said))
         self.said.append(said)
         self.text_bytes += utf8_length(said.text)
 
@@ -132,13 +137,20 @@ class CopilotConversation(ConversationFold[CopilotEvent]):
     def _replace(self, covered: int, summary: str | None) -> None:
         """Let a text stand for the first of what was said; where there is none, nothing does."""
         first = [Said("user", summary, is_checkpoint=True)] if summary else []
-        self.said = [*first, *self.said[covered:]]
+        left, self.said, self.places = self.said[covered:], first, {}
+        for said in left:
+            self._say(said)
         self.text_bytes = sum(utf8_length(self._text(said)) for said in self.said)
 
     def _rewind(self, event_id: str | None) -> None:
         """Forget an event and all that followed. The agent cuts its log itself; this is for a copy that was not cut."""
-        at = next((at for at, said in enumerate(self.said) if event_id is not None and said.event == event_id), None)
+        at = None if event_id is None else self.places.get(event_id)
         if at is None:
             self.unknown_records += 1
-        else:
-            del self.said[at:]
+            return
+        while len(self.said) > at:
+            said = self.said.pop()
+            if said.event is not None and self.places.get(said.event) == len(self.said):
+                del self.places[said.event]
+        if self.compacted is not None:
+            self.compacted = min(self.compacted, at)

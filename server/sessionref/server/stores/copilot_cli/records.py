@@ -5,7 +5,7 @@ The shapes are those of the schema that the makers publish with their SDK; most 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,7 @@ from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.stores.problems import Unreadable
 
 __all__ = (
-    "NEWEST_VERSION",
+    "KNOWN_VERSIONS",
     "CopilotEvent",
     "EventData",
     "check_version",
@@ -24,8 +24,8 @@ __all__ = (
     "is_typed",
 )
 
-NEWEST_VERSION: Final = 1
-"""The newest event format that is known, as of 1.0.86."""
+KNOWN_VERSIONS: Final = (None, 0, 1)
+"""The event formats that are known, as of 1.0.86."""
 
 _SKILL: Final = "<skill-context"
 _INJECTED: Final = ("skill-", "agent-", "system", "schedule-")
@@ -81,7 +81,7 @@ class EventData(msgspec.Struct, frozen=True, rename="camel"):
     """What an event tells; each type has members of its own."""
 
     session_id: str | None = None
-    version: int | None = None
+    version: Any = None
     start_time: str | None = None
     context: Context | None = None
     cwd: str | None = None
@@ -112,7 +112,7 @@ class CopilotEvent(msgspec.Struct, frozen=True, rename="camel"):
 
 def check_version(event: CopilotEvent) -> None:
     """Raise Unreadable (newer-format) for the start of a session in a format that is not known yet."""
-    if event.type == "session.start" and (event.data.version or 0) > NEWEST_VERSION:
+    if event.type == "session.start" and event.data.version not in KNOWN_VERSIONS:
         raise Unreadable(ReadFailedReason.NEWER_FORMAT)
 
 

@@ -23,7 +23,6 @@ def homes(environment: Mapping[str, str]) -> list[Path]:
 
 def open_store(home: Path) -> SessionStore:
     """The store of an agent folder, or of a folder of sessions."""
-    from sessionref.server.stores.pi.layout import sessions_folder
     from sessionref.server.stores.pi.store import PiStore
 
-    return PiStore(sessions_folder(home))
+    return PiStore(home)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
 from sessionref.protocol.jsontext import utf8_length
 from sessionref.server.store import ConversationItem
 from sessionref.server.stores.folds import ConversationFold
-from sessionref.server.stores.pi.records import PiRecord, check_first, message_text
+from sessionref.server.stores.pi.records import PiRecord, check_first, message_text, version_of
 from sessionref.server.stores.problems import corrupt
 
 __all__ = ("PiConversation",)
 
 Role = Literal["user", "assistant"]
+
+_NOWHERE: Final = ""
+"""The id of a parent that is not there."""
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -43,13 +46,16 @@ class PiConversation(ConversationFold[PiRecord]):
         if not self.has_header:
             self.has_header = check_first(record)
             if self.has_header:
-                self.working_directory, self.version = record.cwd, record.version or 1
+                self.working_directory, self.version = record.cwd, int(version_of(record))
         entry = self._entry(record) if record.type != "session" and self.has_header else None
         if self.version == 1:
             self.ids_of_lines.append(None if entry is None else entry.id)
         if entry is not None:
             self.entries.append(entry)
             self.text_bytes += utf8_length(entry.text)
+        elif record.message is not None and self.has_header:
+            # It has no place in the tree.
+            self.unknown_records += 1
 
     @property
     def cwd(self) -> str | None:
@@ -77,7 +83,7 @@ class PiConversation(ConversationFold[PiRecord]):
         ]
 
     def _entry(self, record: PiRecord) -> Entry | None:
-        parent_id = record.parent_id
+        parent_id = record.parent_id if isinstance(record.parent_id, str | None) else _NOWHERE
         if self.version == 1:
             identity = str(len(self.entries))
             parent_id = self.entries[-1].id if self.entries else None
@@ -92,15 +98,29 @@ class PiConversation(ConversationFold[PiRecord]):
                 first_kept = self.ids_of_lines[at]
             return Entry(identity, parent_id, "user", record.summary or "", first_kept, is_compaction=True)
         message = record.message
-        if record.type != "message" or message is None or message.role not in ("user", "assistant"):
+        if message is None or message.role not in ("user", "assistant"):
+            return Entry(identity, parent_id)
+        if record.type != "message" or message.content is None:
+            # Somebody says something in a way that is not known.
+            self.unknown_records += 1
             return Entry(identity, parent_id)
         return Entry(identity, parent_id, "user" if message.role == "user" else "assistant", message_text(message))
 
     def _branch(self) -> list[Entry]:
-        by_id = {entry.id: entry for entry in self.entries}
+        places = {entry.id: at for at, entry in enumerate(self.entries)}
         branch: list[Entry] = []
-        entry = self.entries[-1] if self.entries else None
-        while entry is not None and by_id.pop(entry.id, None) is not None:
+        passed: set[str] = set()
+        lowest = at = len(self.entries) - 1
+        while at >= 0:
+            entry, lowest = self.entries[at], min(lowest, at)
+            if entry.id in passed:
+                at = lowest - 1
+                continue
             branch.append(entry)
-            entry = None if entry.parent_id is None else by_id.get(entry.parent_id)
+            passed.add(entry.id)
+            if entry.parent_id is None:
+                break
+            # One whose parent was lost, or hangs on it in turn, hangs on the entry before it, so that a damaged line
+            # costs itself alone.
+            at = lowest - 1 if entry.parent_id in passed else places.get(entry.parent_id, lowest - 1)
         return branch[::-1]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import Final
 
 from sessionref.protocol.jsontext import as_object
+from sessionref.server.stores.folders import OpenFile
 from sessionref.server.stores.folds import Log
 
 __all__ = ("log_at", "sessions_folder")
@@ -23,9 +25,9 @@ def sessions_folder(home: Path) -> Path:
     """The folder of sessions of an agent folder: that of its settings, else its own; or the folder itself."""
     named = _named_in_settings(home / "settings.json")
     if named is not None:
-        return Path(home, Path(named).expanduser())
+        return Path(home, os.path.expanduser(named))
     own = home / "sessions"
-    return own if own.is_dir() or not home.is_dir() else home
+    return own if os.path.isdir(own) or not os.path.isdir(home) else home
 
 
 def log_at(key: str) -> Log | None:
@@ -42,9 +44,11 @@ def log_at(key: str) -> Log | None:
 
 def _named_in_settings(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
-            settings = as_object(json.loads(file.read(SETTINGS_BYTES)))
+        # Settings may lie behind a link, as people keep theirs; what is no file must not block.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        with OpenFile(descriptor) as file:
+            settings = as_object(json.loads(os.read(file.descriptor, SETTINGS_BYTES)))
+        named = (settings or {}).get("sessionDir")
+        return named if isinstance(named, str) and named and b"\0" not in os.fsencode(named) else None
     except (OSError, ValueError, RecursionError):
         return None
-    named = (settings or {}).get("sessionDir")
-    return named if isinstance(named, str) and named else None

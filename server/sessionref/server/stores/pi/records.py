@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.stores.problems import Unreadable, corrupt
 
-__all__ = ("NEWEST_VERSION", "PiRecord", "check_first", "message_text")
+__all__ = ("KNOWN_VERSIONS", "PiRecord", "check_first", "message_text", "version_of")
 
-NEWEST_VERSION: Final = 3
-"""The newest session format that is known, as of pi 0.85 and 1.x."""
+KNOWN_VERSIONS: Final = (1, 2, 3)
+"""The session formats that are known, as of pi 0.85 and 1.x."""
 
 _BEFORE_THE_HEADER: Final = "title"
 
@@ -28,7 +28,7 @@ class Message(msgspec.Struct, frozen=True):
     """The message of a record."""
 
     role: str = ""
-    content: str | list[Block] = ""
+    content: str | list[Block] | None = None
 
 
 class PiRecord(msgspec.Struct, frozen=True, rename="camel"):
@@ -36,8 +36,10 @@ class PiRecord(msgspec.Struct, frozen=True, rename="camel"):
 
     type: str
     id: str | None = None
-    parent_id: str | None = None
-    version: int | None = None
+    parent_id: Any = None
+    """Null for a root; what is neither that nor a text is an id that no entry has."""
+
+    version: Any = None
     timestamp: str | None = None
     cwd: str | None = None
     title: str | None = None
@@ -57,13 +59,18 @@ def check_first(record: PiRecord) -> bool:
         return False
     if record.type != "session" or not record.id:
         raise corrupt()
-    if record.version is not None and record.version > NEWEST_VERSION:
+    if version_of(record) not in KNOWN_VERSIONS:
         raise Unreadable(ReadFailedReason.NEWER_FORMAT)
     return True
+
+
+def version_of(header: PiRecord) -> Any:
+    """The version of the format, whatever stands there; the first had none."""
+    return 1 if header.version is None else header.version
 
 
 def message_text(message: Message) -> str:
     """The text blocks of a message, a line feed between them; blank ones count for nothing."""
     if isinstance(message.content, str):
         return message.content
-    return "\n".join(block.text for block in message.content if block.type == "text" and block.text)
+    return "\n".join(block.text for block in message.content or () if block.type == "text" and block.text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from sessionref.server.stores.limits import ReadingLimits
 from sessionref.server.stores.logs import LogStore
 from sessionref.server.stores.pi.conversation import PiConversation
 from sessionref.server.stores.pi.labels import PiLabels
-from sessionref.server.stores.pi.layout import log_at
+from sessionref.server.stores.pi.layout import log_at, sessions_folder
 from sessionref.server.stores.pi.records import PiRecord
 from sessionref.server.stores.problems import Unreadable
 
@@ -23,13 +24,21 @@ _RUN_LEVELS = 3
 
 
 class PiStore(LogStore[PiRecord]):
-    """The sessions below one folder of pi's, directly in it or in a folder for each working directory."""
+    """The sessions of an agent folder or in a folder of sessions, there directly or by working directories."""
 
     kind = "pi"
     watched = (".",)
 
     def __init__(self, home: Path, *, limits: ReadingLimits | None = None) -> None:
-        super().__init__(home, PiRecord, limits=limits)
+        super().__init__(sessions_folder(home), PiRecord, limits=limits)
+        self._given = home
+
+    def open_home(self) -> Folder:
+        """Open the folder of sessions. Raises OSError, Unreadable."""
+        if self.home == self._given or not os.path.isdir(self.home):
+            # An agent folder has none before its first session.
+            self.home = sessions_folder(self._given)
+        return super().open_home()
 
     def group_folders(self, home: Folder) -> Iterator[str]:
         """The folder itself, those of working directories, and those of their sub-agents' runs."""

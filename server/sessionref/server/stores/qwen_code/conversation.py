@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from itertools import takewhile
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -25,6 +25,9 @@ from sessionref.server.stores.qwen_code.records import (
 )
 
 __all__ = ("QwenConversation",)
+
+_NOWHERE: Final = ""
+"""The id of a parent that is not there."""
 
 Kind = Literal["silent", "rewind", "prompt", "reply", "command", "answered", "compression"]
 
@@ -66,7 +69,10 @@ class QwenConversation(ConversationFold[QwenRecord]):
             self.unknown_records += record.message is not None
             return
         kind, text, sent = _told(record)
-        self.entries.append(Entry(record.uuid, record.parent_uuid, kind, text, sent))
+        if kind in ("prompt", "reply") and not text and (record.message is None or record.message.parts is None):
+            self.unknown_records += 1
+        parent_id = record.parent_uuid if isinstance(record.parent_uuid, str | None) else _NOWHERE
+        self.entries.append(Entry(record.uuid, parent_id, kind, text, sent))
         self.text_bytes += utf8_length(text) + sum(map(utf8_length, sent))
 
     @property
@@ -93,18 +99,23 @@ class QwenConversation(ConversationFold[QwenRecord]):
             places[entry.id].append(at)
         branch: list[Entry] = []
         passed: set[str] = set()
-        at = len(self.entries) - 1
-        while at >= 0 and (entry := self.entries[at]).id not in passed:
+        lowest = at = len(self.entries) - 1
+        while at >= 0:
+            entry, lowest = self.entries[at], min(lowest, at)
+            if entry.id in passed:
+                at = lowest - 1
+                continue
             # Records of one id are one message.
             branch += (self.entries[same] for same in reversed(places[entry.id]))
             passed.add(entry.id)
-            if entry.parent_id in places:
+            if entry.parent_id in places and entry.parent_id not in passed:
                 at = places[entry.parent_id][0]
             elif entry.parent_id is None or entry.kind == "rewind":
                 break
             else:
-                # One whose parent was lost hangs on the record before it, so that a damaged line costs itself alone.
-                at -= 1
+                # One whose parent was lost, or hangs on it in turn, hangs on the record before it, so that a damaged
+                # line costs itself alone.
+                at = lowest - 1
         return branch[::-1]
 
 

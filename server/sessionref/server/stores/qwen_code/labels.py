@@ -20,6 +20,7 @@ class QwenLabels(LabelFold[QwenRecord]):
     cwd: str | None = None
     title: str | None = None
     prompt: str | None = None
+    sidechain_prompt: str | None = None
     parent: str | None = None
 
     def feed(self, record: QwenRecord) -> None:
@@ -34,8 +35,11 @@ class QwenLabels(LabelFold[QwenRecord]):
                 self.title = record.system_payload.custom_title or self.title
             elif record.subtype == "parent_session":
                 self.parent = self.parent or record.system_payload.parent_session_id
-        elif self.prompt is None and is_prompt(record):
-            self.prompt = first_line(prompt_text(record))
+        elif is_prompt(record):
+            if record.is_sidechain:
+                self.sidechain_prompt = self.sidechain_prompt or first_line(prompt_text(record))
+            else:
+                self.prompt = self.prompt or first_line(prompt_text(record))
 
     def header(self, log: Log, session_id: str, updated_at: int) -> SessionHeader:
         """The row, under the id of the file. Raises Unreadable (corrupt) where no record is one of Qwen Code's."""
@@ -46,11 +50,12 @@ class QwenLabels(LabelFold[QwenRecord]):
             created_at=updated_at if self.created_at is None else self.created_at,
             updated_at=updated_at,
             cwd=self.cwd or None,
-            title=self.title or self.prompt,
+            # All of a sub-agent's own log is a sidechain; in others they are not the session's.
+            title=self.title or self.prompt or (self.sidechain_prompt if log.is_subagent else None),
             is_subagent=log.is_subagent or self.parent is not None,
         )
 
     @property
     def has_prompt(self) -> bool:
         """Whether anybody has typed anything."""
-        return self.prompt is not None
+        return self.prompt is not None or self.sidechain_prompt is not None

@@ -6,7 +6,7 @@ The shapes are those of the agent's own source, up to the logs of its managed en
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -50,14 +50,15 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     """One part of a content; calls and results of tools have no text."""
 
     text: str = ""
-    thought: bool = False
+    thought: Any = False
+    """Whatever is no no is a yes, so that a thought is never taken for an answer."""
 
 
 class Content(msgspec.Struct, frozen=True):
     """A message as the model's interface has it."""
 
     role: str = ""
-    parts: list[Part] = []
+    parts: list[Part] | None = None
 
 
 class Shown(msgspec.Struct, frozen=True, gc=False):
@@ -85,7 +86,9 @@ class QwenRecord(msgspec.Struct, frozen=True, rename="camel"):
 
     type: str
     uuid: str | None = None
-    parent_uuid: str | None = None
+    parent_uuid: Any = None
+    """Null for a root; what is neither that nor a text is an id that no record has."""
+
     subtype: str | None = None
     provenance: str | None = None
     timestamp: str | None = None
@@ -121,7 +124,7 @@ def is_prompt(record: QwenRecord) -> bool:
 
 def content_text(content: Content | None) -> str:
     """The texts of a message, a line feed between them; thoughts are none."""
-    parts = [] if content is None else content.parts
+    parts = () if content is None else content.parts or ()
     return "\n".join(part.text for part in parts if part.text and not part.thought)
 
 
@@ -154,7 +157,7 @@ def summary_of(history: list[Content]) -> tuple[str, list[str]] | None:
     """
     for at, (content, answer) in enumerate(pairwise(history)):
         if content.role == "user" and answer.role == "model" and content_text(answer).startswith(_ACKNOWLEDGED):
-            summary = next((part.text for part in content.parts if part.text.strip()), None)
+            summary = next((part.text for part in content.parts or () if part.text.strip()), None)
             kept = [text for content in history[at + 2 :] if (text := content_text(content))]
             return None if summary is None else (summary, kept)
     return None
