@@ -23,6 +23,7 @@ from sessionref.protocol.errors import invalid_config
 from sessionref.protocol.limits import Limits
 from sessionref.server.engine import ConnectionEnd
 from sessionref.server.logs import announce, logging_to_standard_error
+from sessionref.server.private_folders import remove_private_folders
 from sessionref.server.service import Service, logger
 from sessionref.server.settings import Settings
 from sessionref.server.store import SessionStore
@@ -72,7 +73,12 @@ def serve(stores: Sequence[SessionStore], settings: Settings, options: ServeOpti
         server = _Server(stores, settings, options, _Watchdog(settings.limits), resources)
         exit_code = anyio.run(server.run)
     # An ordinary end would wait for every thread, and for every lock that one holds: a read that hangs, a log that
-    # nobody takes. Everything that must be put in order has been.
+    # nobody takes. Everything else that must be put in order has been.
+    _end(exit_code)
+
+
+def _end(exit_code: int) -> NoReturn:
+    remove_private_folders()
     os._exit(exit_code)
 
 
@@ -265,6 +271,6 @@ class _Watchdog:
     def start(self, exit_code: int) -> None:
         """Begin to count: the drain, and most of the grace after it."""
         seconds = self._limits.drain_seconds + 0.9 * self._limits.exit_grace_seconds
-        timer = threading.Timer(seconds, os._exit, [exit_code])
+        timer = threading.Timer(seconds, _end, [exit_code])
         timer.daemon = True
         timer.start()

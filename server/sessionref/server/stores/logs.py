@@ -27,6 +27,7 @@ from sessionref.server.stores.limits import ReadingLimits
 from sessionref.server.stores.position import LogPosition, continues, decode_state, encode_state, position_after
 from sessionref.server.stores.problems import Unreadable, corrupt, failures_of, too_large
 from sessionref.server.stores.records import Record, RecordDecoder, RecordScan, ScanCounts
+from sessionref.server.stores.times import milliseconds_of
 
 __all__ = ("LogReading", "LogStore", "file_state")
 
@@ -345,7 +346,7 @@ class LogStore(AgentStore, Generic[Record]):
             if counts.last_record is None:
                 raise corrupt()
             state = _state_after(reading, fold, counts, is_torn=is_torn) if is_all else None
-            header = fold.header(log, self.session_id(log.native_id), reading.file.facts.st_mtime_ns // 1_000_000)
+            header = fold.header(log, self.session_id(log.native_id), milliseconds_of(reading.file.facts.st_mtime_ns))
             return Lesson(
                 header=self.with_beside(home, log, header),
                 stamp=_stamp(reading.file.facts, beside),
@@ -384,7 +385,8 @@ def file_state(facts: os.stat_result) -> bytes:
     """What tells a file's state from any other; none is equal to one that was looked at too soon after a change."""
     is_fresh = facts.st_mtime_ns > time.time_ns() - FRESH_NANOSECONDS
     looked_at = time.time_ns() if is_fresh else 0
-    return msgspec.msgpack.encode((facts.st_ino, facts.st_size, facts.st_mtime_ns, looked_at))
+    # Some file systems take times that are no 64 bits of nanoseconds.
+    return msgspec.msgpack.encode((facts.st_ino, facts.st_size, str(facts.st_mtime_ns), looked_at))
 
 
 def _stamp(facts: os.stat_result, beside: bytes) -> bytes:

@@ -9,12 +9,9 @@ with the program that has it open, through SQLite's own read-only mode (agent-st
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
-import tempfile
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager
@@ -25,6 +22,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from sessionref.protocol.errors import ReadFailedReason
+from sessionref.server.private_folders import PrivateFolder
 from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.problems import Unreadable, corrupt, from_os_error, too_large
 from sessionref.server.stores.sqlite_files import DatabaseFacts, copy_database, facts_of, has_shared_memory
@@ -132,10 +130,10 @@ class _Copy:
         self.facts = facts
         self.begun_ns = time.time_ns()
         self.readers = 0
-        folder = tempfile.mkdtemp(prefix="sessionref-")
-        self.remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-        """Removes it from the disk, at the latest when the process ends."""
-        self.path = Path(folder, "copy.db")
+        folder = PrivateFolder()
+        self.remove = folder.remove
+        """Removes it from the disk, which is done when the process ends at the latest."""
+        self.path = folder.path / "copy.db"
 
     def is_there(self) -> bool:
         """Whether nobody has tidied it away."""

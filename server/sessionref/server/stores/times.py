@@ -5,7 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-__all__ = ("milliseconds",)
+__all__ = ("milliseconds", "milliseconds_of")
+
+_FURTHEST: Final = 8_640_000_000_000_000
+"""Milliseconds from 1970 to the last moment that JavaScript knows; it knows as many before."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -22,3 +25,8 @@ def milliseconds(text: str | None) -> int | None:
         return (moment - _EPOCH) // _MILLISECOND
     except (ValueError, OverflowError):
         return None
+
+
+def milliseconds_of(nanoseconds: int) -> int:
+    """Unix milliseconds of a file's time in ns, which somebody may have set to whatever they wanted."""
+    return max(-_FURTHEST, min(nanoseconds // 1_000_000, _FURTHEST))

@@ -101,16 +101,21 @@ class History:
         if left < 0:
             raise HistoryIncomplete("it does not say how much of another rollout comes before it")
 
+        next_ordinal, skipped = ordinals_end, counts.skipped
+
         def take(record: CodexRecord) -> None:
-            if ordinals_end is not None and record.ordinal is not None and record.ordinal >= ordinals_end:
-                raise HistoryIncomplete("another rollout is not what it was")
+            nonlocal next_ordinal
+            if ordinals_end is not None and record.ordinal is not None:
+                if record.ordinal >= ordinals_end:
+                    raise HistoryIncomplete("another rollout is not what it was")
+                next_ordinal = record.ordinal + 1
             feed(record)
 
         scan = RecordScan(self._store.decoder, take, counts)
         with self._store.open_log(home, part.rollout.log, check) as reading:
             for block in reading.reader.blocks():
                 if left == 0:
-                    return
+                    break
                 # The offset is one of the lines, also where they are stored compressed.
                 if len(block) > left and block[left - 1 : left] != b"\n":
                     raise HistoryIncomplete("another rollout is cut inside of a line")
@@ -119,3 +124,6 @@ class History:
                 yield len(block)
             if left and (len(reading.reader.open_line) != left or not scan.feed_open(reading.reader.open_line)):
                 raise HistoryIncomplete("another rollout is shorter than it was")
+        if next_ordinal != ordinals_end and counts.skipped == skipped:
+            # The offset and the ordinal are two marks of one place.
+            raise HistoryIncomplete("another rollout is not what it was")

@@ -56,6 +56,8 @@ def _top_nodes(text: str) -> list[str | None]:
             if isinstance(event, yaml.CollectionEndEvent):
                 depth -= 1
             elif isinstance(event, yaml.NodeEvent):
+                if depth == 0 and not isinstance(event, yaml.MappingStartEvent):
+                    return []
                 if depth == 1:
                     nodes.append(None)
                     if isinstance(event, yaml.ScalarEvent) and event.tag in _TEXT_TAGS:

@@ -32,9 +32,10 @@ class PiLabels(LabelFold[PiRecord]):
         elif record.type == "session_info":
             # An empty name takes the name away.
             self.name = record.name if record.name and record.name.strip() else None
-        elif record.type == "message" and record.message is not None and self.prompt is None:
-            if record.message.role == "user":
-                self.prompt = first_line(message_text(record.message))
+        elif record.type != "message" or record.message is None or self.prompt is not None:
+            return
+        elif record.message.role == "user":
+            self.prompt = first_line(message_text(record.message))
 
     def header(self, log: Log, session_id: str, updated_at: int) -> SessionHeader:
         """The row, under the id of the header. Raises Unreadable (corrupt) where there is none."""
