@@ -51,7 +51,7 @@ def _claude_code(home: Path, size: int) -> tuple[str, Path]:
 
         def record(kind: str, content: Any, **more: Any) -> dict[str, Any]:
             nonlocal parent
-            made = {
+            made: dict[str, Any] = {
                 "parentUuid": parent,
                 "isSidechain": False,
                 "userType": "external",

@@ -23,6 +23,7 @@ from sessionref.server.settings import Settings
 from sessionref.server.sources import SessionSources
 from sessionref.server.store import SessionHeader, Unlisted
 from sessionref.server.stores.dsh import DshStore
+from store_fixtures import open_fixture
 
 LONG = [event("tool/call", {"output": f"{number} " * 1000}) for number in range(200)]
 """More than a log that is read as a whole each time, or whose state is not worth saving."""
@@ -257,6 +258,29 @@ def test_doctor_shows_a_store_that_is_absent_and_a_catalogue_that_is_off(run: Ru
     assert said.splitlines()[-1] == "The catalogue is off."
 
     assert json.loads(run("doctor", "--json", catalog="off")[1])["catalogue"] is None
+
+
+def test_doctor_tells_a_store_without_sessions_from_one_that_is_not_there(run: Run, home: DshHome) -> None:
+    home.sessions.mkdir(parents=True)
+
+    assert run("doctor", catalog="off")[1].splitlines()[1].split()[:4] == ["dsh", "empty", "0", "0"]
+
+
+@pytest.mark.parametrize("command", ["doctor", "index"])
+def test_a_store_in_which_no_session_has_a_prompt_fails_the_command(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fixture = open_fixture("pi", tmp_path / "home")
+    fixture.write(fixture.name(1), [("assistant", "Nobody asked. " * 10_000)])
+    given = [command, "--store", f"pi:{tmp_path / 'home'}", "--catalog", "off", "--spill-directory", "off"]
+    code = main([*given, "--json"])
+    (store,) = json.loads(capsys.readouterr().out)["stores"]
+
+    assert code == 1
+    assert store["sessions"] == 1
+    assert "no prompt that this service can find" in store["failure"]
+    assert main(given) == 1
+    assert "no prompt that this service can find" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", ["index", "doctor"])

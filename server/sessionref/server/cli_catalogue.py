@@ -153,6 +153,9 @@ def _report(store: SessionStore, read: Callable[[], Found]) -> StoreReport:
 
 def _list_everything(index: SessionIndex) -> Found:
     index.refresh(_never)
+    # Whether a store is understood shows in the first session that is read, as a rule.
+    while index.is_understood is None:
+        index.read_titles(_never, time.monotonic() + _STEP_SECONDS)
     return _found(index)
 
 
@@ -167,7 +170,7 @@ def _read_everything(index: SessionIndex) -> Found:
 
 
 def _found(index: SessionIndex) -> Found:
-    return len(index.rows()), index.unlisted(), None if index.is_understood else NOT_UNDERSTOOD
+    return len(index.rows()), index.unlisted(), NOT_UNDERSTOOD if index.is_understood is False else None
 
 
 def _verify(index: SessionIndex, database: CatalogueDatabase) -> list[str]:

@@ -52,6 +52,15 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+def test_a_name_that_is_no_text_costs_no_other_session_its_row(tmp_path: Path, database: CatalogueDatabase) -> None:
+    database.save_lessons("one", {"project/\udcff": lesson(), KEY: lesson(), "project/gone": lesson()})
+    database.save_capture_state("one", "project/\udcff", b"state")
+    database.forget("one", ["project/\udcff", "project/gone"])
+
+    assert database.lessons("one") == {KEY: lesson()}
+    assert database.capture_state("one", "project/\udcff") is None
+
+
 def test_what_was_learnt_is_there_for_the_next_server(tmp_path: Path, database: CatalogueDatabase) -> None:
     database.save_lessons("one", {KEY: lesson(), "project/t": lesson("T", "t")})
     database.save_lessons("two", {KEY: lesson("Other")})

@@ -117,9 +117,9 @@ class CatalogueDatabase:
         return found
 
     def save_lessons(self, store: str, lessons: Mapping[str, Lesson]) -> None:
-        """Keep what was learnt; a title with lone surrogates is not kept, and learnt again next time."""
+        """Keep what was learnt; a key or a title with lone surrogates is not kept, and learnt again next time."""
         rows: list[tuple[str, str, bytes, bytes]] = []
-        for key, lesson in lessons.items():
+        for key, lesson in filter(lambda learnt: _can_be_kept(learnt[0]), lessons.items()):
             with suppress(UnicodeEncodeError):
                 data = msgspec.msgpack.encode(lesson)
                 rows.append((store, key, data, _checksum(store, key, data)))
@@ -136,7 +136,7 @@ class CatalogueDatabase:
 
     def forget(self, store: str, keys: Iterable[str]) -> None:
         """Remove everything about sessions that are gone."""
-        rows = [(store, key) for key in keys]
+        rows = [(store, key) for key in keys if _can_be_kept(key)]
 
         def remove(connection: sqlite3.Connection) -> None:
             connection.executemany(_DROP_LESSON, rows)
@@ -287,6 +287,15 @@ _PUT_CAPTURE: Final = (
 
 def _file_names(path: Path) -> list[Path]:
     return [path.with_name(path.name + suffix) for suffix in ("", "-wal", "-shm")]
+
+
+def _can_be_kept(key: str) -> bool:
+    """Whether a key is text: file names that are none are given with lone surrogates, which SQLite does not take."""
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _checksum(store: str, key: str, data: bytes) -> bytes:

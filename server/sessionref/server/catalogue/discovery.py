@@ -191,7 +191,7 @@ class Discovery:
         if not unlisted and not index.rows():
             state = "it has no sessions yet" if index.store.exists() else "there is none where it should be"
             self._say_once(logging.INFO, "store %s: %s", index.store.kind, state)
-        elif not index.is_understood:
+        elif index.is_understood is False:
             self._say_once(logging.WARNING, "store %s is not readable: %s", index.store.kind, NOT_UNDERSTOOD)
 
     def _log_once(self, kind: str, place: str, reason: str) -> None:

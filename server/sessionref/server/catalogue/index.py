@@ -102,17 +102,18 @@ class SessionIndex:
         return self._listing()[1]
 
     @property
-    def is_understood(self) -> bool:
-        """Whether any session has a prompt, where there are sessions and all have been read."""
+    def is_understood(self) -> bool | None:
+        """Whether any session has a prompt, where there are sessions; None while that is not known yet."""
         with self._lock:
-            has_sessions = False
+            has_sessions, is_known = False, True
             for entry in self._entries.values():
                 if entry.lesson is not None:
                     # Nearly always the first is enough.
-                    if entry.lesson.has_prompt or not entry.lesson.has_title:
+                    if entry.lesson.has_prompt:
                         return True
                     has_sessions = True
-            return not has_sessions
+                    is_known = is_known and entry.lesson.has_title
+            return not has_sessions if is_known else None
 
     def _listing(self) -> tuple[list[ListedSession], list[Unlisted]]:
         with self._lock:

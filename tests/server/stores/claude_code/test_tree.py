@@ -186,6 +186,20 @@ def test_a_cycle_loses_nothing_and_ends(parent: str) -> None:
     ]
 
 
+@pytest.mark.parametrize("parents", [("u4", "u3"), ("u2", "u4"), ("u4", "u4")])
+def test_a_cycle_at_the_end_that_nothing_leads_to_loses_nothing_either(parents: tuple[str, str]) -> None:
+    third, fourth = (record | {"parentUuid": parent} for record, parent in zip(TALK[2:], parents, strict=True))
+
+    assert sorted(talk_in(*TALK[:2], third, fourth)) == ["<four", "<two", ">one", ">three"]
+
+
+def test_what_was_before_a_cycle_is_found_wherever_the_cycle_is_entered() -> None:
+    third, fourth = TALK[2] | {"parentUuid": "u4"}, TALK[3]
+
+    said = talk_in(*TALK[:2], third, fourth, *in_a_row(typed("five"), parent="u3", first=5))
+    assert (said[:2], said[-1], len(said)) == ([">one", "<two"], ">five", 5)
+
+
 def test_a_tree_of_nothing_but_a_cycle_ends_too() -> None:
     assert talk_in(TALK[0] | {"parentUuid": "u2"}, TALK[1]) == [">one", "<two"]
     assert talk_in(typed("alone", uuid="u1", parentUuid="u1")) == [">alone"]
@@ -205,6 +219,11 @@ def test_a_queued_prompt_without_a_uuid_belongs_to_what_is_before_it() -> None:
         *(">one", "<two", ">meanwhile", ">other", "<answer"),
     ]
     assert talk_in(*TALK, in_first, queued("and")) == [">one", "<two", ">three", "<four", ">meanwhile", ">and"]
+
+
+def test_what_is_before_the_first_uuid_counts() -> None:
+    assert talk_in(queued("at once"), *TALK[:2]) == [">at once", ">one", "<two"]
+    assert talk_in(typed("old"), spoken("reply"), *TALK[:2]) == [">old", "<reply", ">one", "<two"]
 
 
 def test_a_reply_in_several_records_is_whole_also_where_the_chain_goes_past_a_part_of_it() -> None:
@@ -252,6 +271,14 @@ def test_a_session_of_agents_alone_is_theirs() -> None:
     assert talk_in(*in_a_row(typed("do it", origin={"kind": "coordinator"}), spoken("ok")), is_subagent=True) == [
         *(">do it", "<ok"),
     ]
+
+
+def test_notes_outside_of_the_sidechain_make_no_session_of_a_person() -> None:
+    inner = in_a_row(typed("do it", isSidechain=True), spoken("did it", isSidechain=True))
+    note = {"type": "system", "subtype": "informational", "uuid": "n", "parentUuid": None}
+
+    assert talk_in(*inner, note) == [">do it", "<did it"]
+    assert talk_in(note, *inner) == [">do it", "<did it"]
 
 
 def test_the_working_directory_is_the_first_one_outside_of_sidechains() -> None:

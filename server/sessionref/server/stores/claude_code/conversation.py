@@ -49,8 +49,8 @@ class ClaudeConversation(ConversationFold[ClaudeRecord]):
             self.directory_aside = self.directory_aside or record.cwd
         else:
             self.directory = self.directory or record.cwd
-            self.has_person = self.has_person or is_said
         kind, text = self._read(record, is_aside=is_aside)
+        self.has_person = self.has_person or (not is_aside and (is_said or bool(text)))
         if is_said or text:
             self.is_session = True
         elif not is_metadata(record):
@@ -75,9 +75,10 @@ class ClaudeConversation(ConversationFold[ClaudeRecord]):
         """
         if not self.is_session:
             raise Unreadable(ReadFailedReason.NOT_FOUND)
+        heard = [entry for entry in self.entries if not entry.is_aside] if self.has_person else self.entries
         return [
             ConversationItem(role, entry.text, checkpoint=entry.kind in _CHECKPOINTS)
-            for entry in branch_of(self.entries, self.kept)
+            for entry in branch_of(heard, self.kept)
             if (role := _ROLES.get(entry.kind)) is not None and entry.text.strip()
         ]
 

@@ -42,7 +42,7 @@ def branch_of(entries: Sequence[Entry], kept: Sequence[KeptSegment]) -> list[Ent
 
     `kept` are the segments that compactions kept, in the order of the file.
     """
-    shown, places = _without_doubles([entry for entry in entries if not entry.is_aside] or entries)
+    shown, places = _without_doubles(entries)
     if any(entry.kind == "assistant" and entry.parent in places for entry in shown):
         parents = _parents(shown, places)
         for segment in kept[-MAX_SEGMENTS:]:
@@ -98,11 +98,9 @@ def _keep(parents: list[int], ends: Sequence[int]) -> None:
 
 def _leaf(shown: Sequence[Entry], parents: Sequence[int]) -> int:
     """The last entry of the conversation: the latest in the file of those that are nearest to an end of the tree."""
-    named = set(parents)
     latest = _NONE
     passed: set[int] = set()
-    for end in (at for at in range(len(shown)) if at not in named):
-        at = end
+    for at in _tips(parents):
         while at not in passed and at != _NONE:
             passed.add(at)
             if shown[at].kind in _LEAVES:
@@ -112,17 +110,33 @@ def _leaf(shown: Sequence[Entry], parents: Sequence[int]) -> int:
     return len(shown) - 1 if latest == _NONE else latest
 
 
+def _tips(parents: Sequence[int]) -> list[int]:
+    """The places that are nobody's parent, and the last one of each cycle that none of them leads to."""
+    named = set(parents)
+    backwards = range(len(parents) - 1, -1, -1)
+    reached: set[int] = {_NONE}
+    found: list[int] = []
+    for at in (*(at for at in backwards if at not in named), *backwards):
+        if at not in reached:
+            found.append(at)
+        while at not in reached:
+            reached.add(at)
+            at = parents[at]
+    return found
+
+
 def _path(parents: Sequence[int], leaf: int, *, to: int = _NONE) -> list[int]:
     """The places from the root, or from another place, to a leaf; a cycle is left for what is before it in the file."""
     path: list[int] = []
     passed: set[int] = {_NONE}
-    at = leaf
+    first = at = leaf
     while at not in passed:
         path.append(at)
         passed.add(at)
+        first = min(first, at)
         if at == to:
             break
-        at = parents[at] if parents[at] == _NONE or parents[at] not in passed else at - 1
+        at = parents[at] if parents[at] == _NONE or parents[at] not in passed else first - 1
     return path[::-1]
 
 
@@ -132,11 +146,13 @@ def _with_rest(shown: Sequence[Entry], parents: Sequence[int], path: Sequence[in
     replies = {shown[at].reply for at in path} - {None}
     rest: dict[int, list[int]] = defaultdict(list)
     for at, entry in enumerate(shown):
-        if at not in taken and parents[at] in taken and (entry.uuid is None or entry.reply in replies):
+        # What is before all others, and has no uuid, has nothing that it could be left with.
+        belongs = parents[at] in taken or (parents[at] == _NONE and entry.uuid is None)
+        if at not in taken and belongs and (entry.uuid is None or entry.reply in replies):
             taken.add(at)
             rest[parents[at]].append(at)
     found: list[int] = []
-    waiting = list(reversed(path))
+    waiting = [*reversed(path), *reversed(rest.get(_NONE, ()))]
     while waiting:
         at = waiting.pop()
         found.append(at)
