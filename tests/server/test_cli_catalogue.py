@@ -261,8 +261,7 @@ def test_doctor_shows_a_store_that_is_absent_and_a_catalogue_that_is_off(run: Ru
 
 
 def test_doctor_tells_a_store_without_sessions_from_one_that_is_not_there(run: Run, home: DshHome) -> None:
-    home.sessions.mkdir(parents=True)
-
+    assert home.sessions.is_dir()
     assert run("doctor", catalog="off")[1].splitlines()[1].split()[:4] == ["dsh", "empty", "0", "0"]
 
 
