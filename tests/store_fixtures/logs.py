@@ -80,7 +80,9 @@ class LogFixture:
 
 def lines_of(records: Iterable[dict[str, Any]]) -> bytes:
     """Records as lines."""
-    return b"".join(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
+    texts = (json.dumps(record, ensure_ascii=False) for record in records)
+    # Lone surrogates are escaped, as JSON has them.
+    return b"".join(text.encode(errors="backslashreplace") + b"\n" for text in texts)
 
 
 def iso(milliseconds: int) -> str:

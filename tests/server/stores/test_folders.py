@@ -156,3 +156,15 @@ def test_a_link_on_the_last_level_is_told_of_and_one_above_it_is_not_entered(roo
 @pytest.mark.parametrize("path", ["missing", "file", "to-nothing", "to-itself"])
 def test_below_what_cannot_be_looked_into_there_is_nothing(root: Folder, path: str) -> None:
     assert list(folders_below(root, path, 1)) == list(folders_below(root, path, 2)) == []
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_folder_that_is_closed_to_us_is_named_in_place_of_those_in_it(
+    root: Folder, monkeypatch: pytest.MonkeyPatch, levels: int
+) -> None:
+    def refuse(folder: Folder) -> list[str]:
+        raise PermissionError
+
+    monkeypatch.setattr(Folder, "folders_and_links", refuse)
+
+    assert list(folders_below(root, "a", levels)) == ["a"]

@@ -120,13 +120,16 @@ class Folder:
 
 
 def folders_below(root: Folder, path: str, levels: int) -> Iterator[str]:
-    """The paths of the folders that lie exactly so many levels below a folder; links are passed by.
+    """The paths of the folders that lie exactly so many levels below a folder; links above the last are passed by.
 
-    What cannot be looked into is passed by, too: it shows itself when it is opened for its files.
+    A folder on the way that is closed to us is named in place of those: whoever opens it for its files is told so.
     """
     try:
         with root.folder(path) as folder:
             names = folder.folders_and_links()
+    except PermissionError:
+        yield path
+        return
     except (OSError, Unreadable):
         return
     for name in names:

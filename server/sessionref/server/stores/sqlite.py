@@ -25,7 +25,13 @@ from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.private_folders import PrivateFolder
 from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.problems import Unreadable, corrupt, from_os_error, too_large
-from sessionref.server.stores.sqlite_files import DatabaseFacts, copy_database, facts_of, has_shared_memory
+from sessionref.server.stores.sqlite_files import (
+    BeingWritten,
+    DatabaseFacts,
+    copy_database,
+    facts_of,
+    has_shared_memory,
+)
 
 __all__ = ("DatabaseCopies", "DatabaseLimits", "read_untouched")
 
@@ -39,6 +45,10 @@ _CORRUPT: Final = frozenset(
     {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_ERROR}
 )
 _PERMISSION: Final = frozenset({sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH})
+_SECOND: Final = 1_000_000_000
+_WRITING_SECONDS: Final = 0.002
+"""Between two looks, in a worker thread, at a database that is being written in place: less than that takes."""
+
 _PASSING: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_PROTOCOL})
 """Another process begins or ends its work in the database just now."""
 
@@ -130,7 +140,11 @@ class _Copy:
         self.facts = facts
         self.begun_ns = time.time_ns()
         self.readers = 0
-        folder = PrivateFolder()
+        try:
+            folder = PrivateFolder()
+        except OSError:
+            # Whatever is wrong there says nothing about the database.
+            raise Unreadable(ReadFailedReason.IO) from None
         self.remove = folder.remove
         """Removes it from the disk, which is done when the process ends at the latest."""
         self.path = folder.path / "copy.db"
@@ -167,15 +181,21 @@ def read_untouched(
             if attempt > limits.attempts and time.monotonic() >= deadline:
                 break
             check()
-            facts = facts_of(path)
+            try:
+                facts = facts_of(path)
+            except BeingWritten as writing:
+                if time.time_ns() - writing.written_ns > limits.seconds * _SECOND:
+                    raise
+                time.sleep(_WRITING_SECONDS)
+                continue
             if facts.wal is None:
                 try:
                     result = _read(path, "immutable=1", read, check, limits)
                 except (Unreadable, sqlite3.Error):
-                    if facts_of(path).database == facts.database:
+                    if _is_as_it_was(path, facts):
                         raise
                 else:
-                    if facts_of(path).database == facts.database:
+                    if _is_as_it_was(path, facts):
                         return result
                 continue
             if facts.size <= limits.copy_bytes:
@@ -196,6 +216,13 @@ def read_untouched(
     except OSError as error:
         raise from_os_error(error) from error
     raise Unreadable(ReadFailedReason.IO)
+
+
+def _is_as_it_was(path: Path, facts: DatabaseFacts) -> bool:
+    try:
+        return facts_of(path).database == facts.database
+    except BeingWritten:
+        return False
 
 
 def _read(

@@ -16,7 +16,7 @@ from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.folders import Folder, OpenFile
 from sessionref.server.stores.problems import Unreadable
 
-__all__ = ("DatabaseFacts", "FileFacts", "copy_database", "facts_of")
+__all__ = ("BeingWritten", "DatabaseFacts", "FileFacts", "copy_database", "facts_of")
 
 WAL_HEADER_BYTES: Final = 32
 """A log up to this length holds no page (sqlite.org/fileformat2.html section 4.1)."""
@@ -34,6 +34,15 @@ _FINE_NANOSECONDS: Final = 20_000_000
 
 _HOT_JOURNAL: Final = bytes.fromhex("d9d505f920a163d7")
 """What a rollback journal begins with while it is needed (section 3)."""
+
+
+class BeingWritten(Unreadable):
+    """A database is being written in a way that only SQLite could undo, or somebody broke off doing so."""
+
+    def __init__(self, written_ns: int) -> None:
+        super().__init__(ReadFailedReason.IO)
+        self.written_ns = written_ns
+        """When something was last written for it, in Unix ns."""
 
 
 class FileFacts(NamedTuple):
@@ -70,15 +79,14 @@ class DatabaseFacts(NamedTuple):
 def facts_of(path: Path) -> DatabaseFacts:
     """What a database's files are now; nothing is opened.
 
-    Raises OSError where there is none, Unreadable: outside-root where a file is none, io while the database is being
-    written in a way that only SQLite could undo.
+    Raises OSError where there is none, Unreadable (outside-root) where a file is none, and BeingWritten.
     """
     with Folder.root(path.parent) as folder:
         database = _plain(folder, path.name)
         wal = _if_there(folder, f"{path.name}-wal")
         journal = _if_there(folder, f"{path.name}-journal")
         if journal is not None and journal.size and _is_hot(folder, f"{path.name}-journal"):
-            raise Unreadable(ReadFailedReason.IO)
+            raise BeingWritten(max(journal.modified_ns, database.modified_ns))
         return DatabaseFacts(database, wal if wal is not None and wal.size > WAL_HEADER_BYTES else None)
 
 

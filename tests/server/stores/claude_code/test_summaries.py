@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from catalogue_doubles import bring_up_to_date, full_view, index_view
 from resolver_doubles import never_cancelled
+from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.store import CataloguedStore
 from sessionref.server.stores.claude_code.summaries import END_BYTES
@@ -193,6 +195,47 @@ def test_a_summary_that_is_taken_back_is_a_title_no_more(home: Fixture) -> None:
     bring_up_to_date(index)
     bring_up_to_date(index)
     assert index_view(index) == full_view(home.open())
+
+
+@pytest.mark.parametrize("is_session", [True, False])
+def test_a_summary_that_comes_or_goes_while_nobody_is_there_is_noticed(
+    home: Fixture, tmp_path: Path, is_session: bool
+) -> None:
+    one, leaf = write(home, 1)
+    other = home.logs[one].with_name("other.jsonl")
+    talk = home.logs[one].read_bytes().replace(leaf.encode(), b"another") if is_session else b""
+
+    def titles_after_a_restart() -> dict[str, str | None]:
+        database = CatalogueDatabase(tmp_path / "catalogue.db", max_bytes=0)
+        index = SessionIndex(home.open(), database)
+        bring_up_to_date(index)
+        bring_up_to_date(index)
+        database.close()
+        assert index_view(index) == full_view(home.open())
+        return {row.header.session_id.partition(":")[2]: row.header.title for row in index.rows()}
+
+    assert titles_after_a_restart()[one] == "the prompt"
+    for text in ("About one", "About one at last"):
+        other.write_bytes(lines_of([summary(text, leaf)]) + talk)
+        assert titles_after_a_restart()[one] == text
+    other.unlink()
+    assert titles_after_a_restart()[one] == "the prompt"
+
+
+def test_the_summary_of_a_log_that_is_gone_is_forgotten(home: Fixture) -> None:
+    one, leaf = write(home, 1)
+    two, _ = write(home, 2)
+    add(home, two, summary("About one", leaf))
+    store = home.open()
+    index = SessionIndex(store, None)
+    bring_up_to_date(index)
+    assert titles(store)[one] == "About one"
+
+    home.logs[two].unlink()
+    bring_up_to_date(index)
+    bring_up_to_date(index)
+    assert index_view(index) == full_view(home.open())
+    assert titles(store) == {one: "the prompt"}
 
 
 def test_making_the_index_can_be_cancelled(home: Fixture) -> None:

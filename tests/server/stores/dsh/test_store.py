@@ -34,6 +34,8 @@ from sessionref.protocol.errors import ReadFailedReason, SessionReferenceError
 from sessionref.server.store import Capture, SessionStore
 from sessionref.server.stores import folders
 from sessionref.server.stores.dsh import DshStore, ReadingLimits
+from sessionref.server.stores.dsh.sessions import encode_stamp, has_stamp
+from sessionref.server.stores.folders import Folder
 
 TALK = [user("a"), assistant("b"), user("c")]
 A, B, C = ("user", "a"), ("assistant", "b"), ("user", "c")
@@ -574,3 +576,12 @@ def test_a_system_that_opens_by_path_only_refuses_links_all_the_same(
     assert [refusal(home, name) for name in ("linked", "fifo")] == [ReadFailedReason.OUTSIDE_ROOT] * 2
     assert listed(DshHome(tmp_path / "empty")) == []
     assert DshStore(tmp_path / "nowhere").list_sessions(no_check).sessions == []
+
+
+@pytest.mark.parametrize("time", [10**30, -(10**30)])
+def test_a_log_whose_time_is_no_64_bits_has_a_stamp_that_holds_for_nothing(home: DshHome, time: int) -> None:
+    log = home.write("a", TALK)
+    facts = os.stat_result(tuple(log.stat()), {"st_mtime_ns": time})
+
+    with Folder.root(home.sessions) as root:
+        assert not has_stamp(root, "_no-cwd/a", encode_stamp(1, log.name, facts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -29,6 +30,9 @@ _LINKED_LEVELS: Final = 2
 """The folder of projects and those in it may be links, as people have them; nothing below them may."""
 
 _SHARED: Final = b"shared"
+
+_SUMMARISED: Final = b"\0summary\0"
+"""Stands in a stamp before the log from which the session has its title, and the state of that."""
 
 
 class ClaudeCodeStore(LogStore[ClaudeRecord]):
@@ -98,8 +102,10 @@ class ClaudeCodeStore(LogStore[ClaudeRecord]):
 
     def changed(self, stamps: Mapping[str, bytes], check: CheckCancelled) -> Iterator[str]:
         """The keys whose rows no longer have these stamps, or whose title another log may have brought."""
-        yield from (found := dict.fromkeys(super().changed(stamps, check)))
-        yield from (key for key in self._summaries.news(stamps.keys()) if key not in found)
+        own = {key: stamp.partition(_SUMMARISED)[0] for key, stamp in stamps.items()}
+        found = dict.fromkeys(super().changed(own, check)) | dict.fromkeys(self._summaries.news(stamps.keys()))
+        yield from found
+        yield from (key for key in stamps if key not in found and not self._has_its_summary(key, stamps[key]))
 
     def learn(self, key: str, known: Lesson | None, check: CheckCancelled, *, with_title: bool) -> Lesson | None:
         """Learn a session's row, from where the known lesson ended if it still holds; None if there is no session.
@@ -109,12 +115,12 @@ class ClaudeCodeStore(LogStore[ClaudeRecord]):
         lesson = super().learn(key, known, check, with_title=with_title)
         if lesson is None or not isinstance(lesson.header, Draft):
             return lesson
-        summary: str | None = None
-        if lesson.has_title:
-            if not lesson.header.is_session:
-                return None
-            summary = self._summary_for(key, lesson.header, check)
-        return msgspec.structs.replace(lesson, header=lesson.header.row(summary))
+        if not lesson.has_title:
+            return msgspec.structs.replace(lesson, header=lesson.header.row(None))
+        title, state = self._summary_for(key, lesson.header, check)
+        if not lesson.header.is_session:
+            return None
+        return msgspec.structs.replace(lesson, header=lesson.header.row(title), stamp=lesson.stamp + state)
 
     def find(self, home: Folder, native_id: str, check: CheckCancelled) -> list[Log]:
         """The logs that are a session by their names, and not empty; a sub-agent also by its parent's id and its stem.
@@ -202,22 +208,43 @@ class ClaudeCodeStore(LogStore[ClaudeRecord]):
         with self.open_folder(home, group) as folder:
             return self._listings.take(group, changed_ns, folder)
 
-    def _summary_for(self, key: str, draft: Draft, check: CheckCancelled) -> str | None:
-        """The summary that is a session's title where it has no better one. Raises what `check` raises."""
+    def _summary_for(self, key: str, draft: Draft, check: CheckCancelled) -> tuple[str | None, bytes]:
+        """The summary that is a session's title where it has no better one, and what the log that holds it is now.
+
+        Raises what `check` raises.
+        """
         place = place_of(key)
         if place is None or place.is_subagent:
-            return None
+            return None, b""
         project, _, name = key.rpartition("/")
         if draft.is_named and not draft.has_summaries and not self._summaries.has_index(project):
-            return None
+            return None, b""
         try:
             with self.open_home() as home, self.open_folder(home, project) as folder:
-                logs = (log for log in self._contents(home, project).logs if not _is_subagents(log))
+                logs = tuple(log for log in self._contents(home, project).logs if not _is_subagents(log))
                 self._summaries.load(project, logs, folder, check)
                 self._summaries.learn(project, name, folder)
+                summary = None if draft.is_named else self._summaries.title_of(project, name)
+                if summary is None:
+                    return None, b""
+                if summary.log == name:
+                    return summary.title, b""
+                source = b"\0".join((os.fsencode(summary.log), _state(folder.facts(summary.log))))
+                return summary.title, _SUMMARISED + source
         except (OSError, Unreadable):
-            return None
-        return None if draft.is_named else self._summaries.title_of(project, name)
+            return None, b""
+
+    def _has_its_summary(self, key: str, stamp: bytes) -> bool:
+        """Whether the log from which a session has its title is as it was; true where that is its own."""
+        _, is_summarised, source = stamp.partition(_SUMMARISED)
+        if not is_summarised:
+            return True
+        name, _, state = source.partition(b"\0")
+        try:
+            with self.open_home() as home:
+                return _state(home.facts(f"{key.rpartition('/')[0]}/{os.fsdecode(name)}")) == state
+        except (OSError, Unreadable):
+            return False
 
     def _owners(self, home: Folder, log: Log, check: CheckCancelled) -> set[str | None]:
         """What may stand before the stem of a sub-agent beside its parent's log: the id in it, or its folder."""
@@ -243,6 +270,11 @@ def _is_link(home: Folder, path: str) -> bool:
         return stat.S_ISLNK(home.facts(path).st_mode)
     except OSError:
         return False
+
+
+def _state(facts: os.stat_result) -> bytes:
+    """The state of a log that is learnt itself, where what leaves no trace in this one is seen."""
+    return f"{facts.st_ino} {facts.st_size} {facts.st_mtime_ns}".encode()
 
 
 def _is_subagents(log: str) -> bool:

@@ -10,8 +10,8 @@ import os
 import re
 import threading
 from array import array
-from collections.abc import Collection, Iterable, Iterator
-from typing import Final
+from collections.abc import Collection, Iterator
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -23,7 +23,7 @@ from sessionref.server.stores.logs import file_state
 from sessionref.server.stores.problems import Unreadable
 from sessionref.server.stores.records import RecordDecoder
 
-__all__ = ("Summaries",)
+__all__ = ("Summaries", "Summary")
 
 END_BYTES: Final = 64 * 1024
 """What is read of each end of a log: the SDK of the agent looks as far for titles."""
@@ -38,6 +38,13 @@ _UUID: Final = re.compile(rb'"uuid"\s*:\s*"([^"\\]{1,100})"')
 _LEAF: Final = b'"leafUuid"'
 
 
+class Summary(NamedTuple):
+    """A summary, and the name of the log that holds it."""
+
+    title: str
+    log: str
+
+
 class Ends(msgspec.Struct, frozen=True, gc=False):
     """What the ends of a log hold: hashes of uuids in their order, and summaries by the hash of their leaf's uuid."""
 
@@ -49,8 +56,9 @@ class Ends(msgspec.Struct, frozen=True, gc=False):
 class Project(msgspec.Struct, gc=False):
     """What the logs of a project hold, by their names, and all their summaries."""
 
+    names: tuple[str, ...]
     logs: dict[str, Ends]
-    titles: dict[int, str]
+    titles: dict[int, Summary]
 
 
 class Summaries:
@@ -76,13 +84,14 @@ class Summaries:
             if ends is not None and ends is not known:
                 index = self._projects[project]
                 before, index.logs[name] = index.titles, ends
-                index.titles = _titles(index.logs) if known is not None and known.summaries else before | ends.summaries
+                is_only_more = known is None or not known.summaries
+                index.titles = before | _titles({name: ends}) if is_only_more else _titles(index.logs)
                 self._take_news(project, dict(before.items() ^ index.titles.items()).keys())
             self._news.discard(f"{project}/{name}")
 
-    def load(self, project: str, names: Iterable[str], folder: Folder, check: CheckCancelled) -> None:
-        """Make the index of a project, if there is none yet. Raises what `check` raises."""
-        if self.has_index(project):
+    def load(self, project: str, names: tuple[str, ...], folder: Folder, check: CheckCancelled) -> None:
+        """Make the index of a project that has these logs, or forget those it has no more. Raises what `check` does."""
+        if self._keep_only(project, names):
             return
         logs: dict[str, Ends] = {}
         for at, name in enumerate(names, 1):
@@ -90,13 +99,13 @@ class Summaries:
                 check()
             if (ends := self._ends(folder, name, None)) is not None:
                 logs[name] = ends
-        index = Project(logs, _titles(logs))
+        index = Project(names, logs, _titles(logs))
         with self._lock:
             if self._projects.setdefault(project, index) is index:
                 # What other sessions were told by an earlier index may hold no more.
                 self._take_news(project, index.titles.keys())
 
-    def title_of(self, project: str, name: str) -> str | None:
+    def title_of(self, project: str, name: str) -> Summary | None:
         """The summary of a session: of those that end at one of its uuids that of the latest, else one of its own.
 
         Of its own that is one which ends at nobody's uuid.
@@ -111,13 +120,27 @@ class Summaries:
                     return index.titles[uuid]
             for leaf in list(own.summaries)[: -MAX_OWN - 1 : -1]:
                 if not any(leaf in ends.uuids for ends in index.logs.values()):
-                    return own.summaries[leaf]
+                    return Summary(own.summaries[leaf], name)
             return None
 
     def news(self, keys: Collection[str]) -> list[str]:
         """Those of the keys whose session may have got another summary since it was learnt."""
         with self._lock:
             return [key for key in self._news if key in keys]
+
+    def _keep_only(self, project: str, names: tuple[str, ...]) -> bool:
+        """Forget the logs of a project that are gone; false if it has no index."""
+        with self._lock:
+            index = self._projects.get(project)
+            if index is None:
+                return False
+            if index.names != names:
+                index.names = names
+                gone = [index.logs.pop(name) for name in index.logs.keys() - set(names)]
+                if any(ends.summaries for ends in gone):
+                    before, index.titles = index.titles, _titles(index.logs)
+                    self._take_news(project, dict(before.items() ^ index.titles.items()).keys())
+            return True
 
     def _take_news(self, project: str, leaves: Collection[int]) -> None:
         if leaves:
@@ -156,8 +179,8 @@ class Summaries:
                 yield hash(record.leaf_uuid.encode("utf-8", "surrogatepass")), title
 
 
-def _titles(logs: dict[str, Ends]) -> dict[int, str]:
-    return {leaf: title for ends in logs.values() for leaf, title in ends.summaries.items()}
+def _titles(logs: dict[str, Ends]) -> dict[int, Summary]:
+    return {leaf: Summary(title, name) for name, ends in logs.items() for leaf, title in ends.summaries.items()}
 
 
 def _end_parts(file: OpenFile) -> Iterator[bytes]:

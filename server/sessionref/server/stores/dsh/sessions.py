@@ -29,6 +29,7 @@ __all__ = (
     "KnownLog",
     "OpenLog",
     "Place",
+    "encode_stamp",
     "has_stamp",
     "is_session_at",
     "open_log",
@@ -196,7 +197,11 @@ def encode_stamp(folder_changed: int, name: str, facts: os.stat_result) -> bytes
     """What changes whenever a session's log may have: a new generation, another file, more or other bytes."""
     # A change within the grain of the file system's clock leaves no trace in it: times so fresh prove nothing.
     is_fresh = max(folder_changed, facts.st_mtime_ns) > time.time_ns() - FRESH_NANOSECONDS
-    return msgspec.msgpack.encode((folder_changed, name, facts.st_ino, facts.st_size, facts.st_mtime_ns, is_fresh))
+    try:
+        return msgspec.msgpack.encode((folder_changed, name, facts.st_ino, facts.st_size, facts.st_mtime_ns, is_fresh))
+    except OverflowError:
+        # Some file systems take times that are no 64 bits of nanoseconds: such a log is looked at each time.
+        return b""
 
 
 def has_stamp(root: Folder, key: str, stamp: bytes) -> bool:

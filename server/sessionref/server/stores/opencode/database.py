@@ -14,7 +14,7 @@ from sessionref.server.stores.opencode.sessions import Session
 from sessionref.server.stores.opencode.tables import Tables
 from sessionref.server.stores.problems import Unreadable, from_os_error
 from sessionref.server.stores.sqlite import read_untouched
-from sessionref.server.stores.sqlite_files import DatabaseFacts, facts_of
+from sessionref.server.stores.sqlite_files import BeingWritten, DatabaseFacts, facts_of
 
 __all__ = ("Database", "databases_in")
 
@@ -50,14 +50,17 @@ class Database:
         now = time.time_ns()
         try:
             facts = facts_of(self.path)
+        except BeingWritten:
+            # It may be over in a moment.
+            facts = None
         except OSError as error:
             raise from_os_error(error) from error
         with self._lock:
-            if self._facts == facts:
+            if facts is not None and self._facts == facts:
                 return self.latest
         found = self.read(Tables.sessions, limits, check)
         with self._lock:
-            self._facts, self.latest = facts if facts.are_settled(now) else None, found
+            self._facts, self.latest = facts if facts is not None and facts.are_settled(now) else None, found
         return found
 
 

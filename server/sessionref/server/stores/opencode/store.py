@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,6 +25,9 @@ __all__ = ("OpencodeStore",)
 _GROUP: Final = "sessions"
 _NAMED: Final = "$OPENCODE_DB"
 
+_AGAIN_NANOSECONDS: Final = 5_000_000_000
+"""How often what cannot be looked into is tried again: what is wrong with it need not be in any file's time."""
+
 
 class OpencodeStore(AgentStore):
     """The databases of a data folder, the one that the environment names, and the files that were before them.
@@ -41,6 +45,7 @@ class OpencodeStore(AgentStore):
         self._named = named
         self._tree = Tree(home)
         self._opened: dict[str, Database] = {}
+        self._problems: Mapping[str, Unreadable] = {}
 
     @property
     def location(self) -> str:
@@ -58,7 +63,9 @@ class OpencodeStore(AgentStore):
             except FileNotFoundError:
                 return {}
             databases_changed = (database.changed_ns() for database in self._databases().values())
-            return {_GROUP: max(folder_changed, self._tree.changed_ns(), *databases_changed)}
+            changed = max(folder_changed, self._tree.changed_ns(), *databases_changed)
+            tries = time.monotonic_ns() // _AGAIN_NANOSECONDS if self._problems else 0
+            return {_GROUP: changed - tries}
 
     def keys(self, group: str, check: CheckCancelled) -> list[str]:
         """The keys of all sessions, and of what cannot be looked into. Raises SessionReferenceError READ_FAILED."""
@@ -73,6 +80,7 @@ class OpencodeStore(AgentStore):
                     problems[name] = problem
             if not any(map(_may_hide_newer, problems.values())):
                 found = self._tree.places(self.limits, check) | found
+        self._problems = problems
         return [*found.values(), *problems]
 
     def identity(self, key: str, header: SessionHeader | None) -> str:
@@ -111,6 +119,11 @@ class OpencodeStore(AgentStore):
                 name, _, native_id = key.partition("/")
                 database = self._databases().get(name)
                 if database is None:
+                    return None
+                if not native_id:
+                    if name in self._problems:
+                        # It may be all right by now, but what is in it is not in the list.
+                        raise self._problems[name]
                     return None
                 if not with_title and (session := database.latest.get(native_id)) is not None:
                     header = session_header(session, self.session_id(native_id), None)
@@ -186,7 +199,7 @@ class OpencodeStore(AgentStore):
             return {}
 
     def _learn_row(self, tables: Tables, native_id: str) -> Lesson | None:
-        session = tables.session(native_id) if native_id else None
+        session = tables.session(native_id)
         if session is None:
             return None
         prompt = _first(tables.prompts(session))

@@ -32,6 +32,7 @@ _NEEDED: Final[Mapping[str, frozenset[str]]] = {
 """The columns without which a table is none that is known. Builds of 1.x have a `session_message` of another kind."""
 
 _COLUMNS: Final = ("id", "title", "directory", "parent_id", "time_created", "time_updated", "revert")
+_REVERT: Final = _COLUMNS.index("revert")
 _NEWEST: Final[Mapping[str, tuple[str, str]]] = {_V1: ("message", "time_created"), _V2: ("session_message", "seq")}
 
 # As bytes, which need not be UTF-8.
@@ -40,7 +41,7 @@ _MESSAGES_V1: Final = "SELECT id, CAST(data AS BLOB) FROM message WHERE session_
 _PARTS_V1: Final = """SELECT part.message_id, part.id, CAST(part.data AS BLOB)
     FROM message JOIN part ON part.message_id = message.id
     WHERE message.session_id = ?
-    AND part.data NOT GLOB '{"type":"tool",*' AND part.data NOT GLOB '{"type": "tool",*'"""
+    AND (part.data GLOB '{"type":"tool",*' OR part.data GLOB '{"type": "tool",*') IS NOT TRUE"""
 _PARTS_OF_MESSAGE: Final = "SELECT CAST(data AS BLOB) FROM part WHERE message_id = ? ORDER BY id"
 _MESSAGES_V2: Final = "SELECT id, type, CAST(data AS BLOB) FROM session_message WHERE session_id = ? ORDER BY seq"
 _PROMPTS_V2: Final = """SELECT id, CAST(data AS BLOB) FROM session_message
@@ -73,13 +74,19 @@ class Tables:
             raise Unreadable(ReadFailedReason.NEWER_FORMAT)
         if not names.isdisjoint(_NEEDED) and not (self._has_v1 or self._has_v2):
             raise corrupt()
+        if _V1 in names - self._known.keys() and any(self._rows(f"SELECT 1 FROM {_V1} LIMIT 1")):
+            raise Unreadable(ReadFailedReason.NEWER_FORMAT)
 
     def sessions(self) -> dict[str, Session]:
         """All sessions by their ids; the row of 2.x goes before that of 1.x which it was made of."""
         found: dict[str, Session] = {}
         for select in self._selects():
             for row in self._rows(select):
-                session = self._session(row)
+                try:
+                    session = self._session(row)
+                except Unreadable:
+                    # It is said of the one session when that is read.
+                    session = self._session((*row[:_REVERT], None, *row[_REVERT + 1 :]))
                 if session is not None:
                     found.setdefault(session.id, session)
         return found
@@ -103,6 +110,8 @@ class Tables:
                 conversation.add_message(str(message_id), conversation.message_in(data))
             for message_id, part_id, data in self._rows(_PARTS_V1, native_id):
                 conversation.add_part(str(message_id), str(part_id), data)
+        else:
+            self._require_v2(native_id)
         return conversation
 
     def prompts(self, session: Session) -> Iterator[str]:
@@ -110,6 +119,7 @@ class Tables:
         messages = RecordDecoder(Message, self._limits)
         is_v2 = self._is_v2(session.id)
         if not is_v2 and not self._has_v1:
+            self._require_v2(session.id)
             return
         for message_id, data in self._rows(_PROMPTS_V2 if is_v2 else _MESSAGES_V1, session.id):
             if session.revert is not None and message_id == session.revert.message_id:
@@ -140,13 +150,20 @@ class Tables:
     def _is_v2(self, native_id: str) -> bool:
         return "session_message" in self._known and any(self._rows(_TALK_V2, native_id))
 
+    def _require_v2(self, native_id: str) -> None:
+        """Refuse a session of 1.x, of which the messages are nowhere that is known."""
+        if not any(self._rows(f"SELECT 1 FROM {_V2} WHERE id = ?", native_id)):
+            raise Unreadable(ReadFailedReason.NEWER_FORMAT)
+
     def _columns_of(self, table: str) -> set[str]:
         return {name for (name,) in self._rows("SELECT name FROM pragma_table_info(?)", table)}
 
     def _selects(self) -> Iterator[str]:
         """The statements that select sessions, those of 2.x first."""
-        for table, is_there in ((_V2, self._has_v2), (_V1, self._has_v1)):
-            if not is_there:
+        if not (self._has_v1 or self._has_v2):
+            return
+        for table in (_V2, _V1):
+            if table not in self._known:
                 continue
             columns = [f"session.{name}" if name in self._known[table] else "NULL" for name in _COLUMNS]
             messages, order = _NEWEST[table]

@@ -25,9 +25,14 @@ _SUBAGENT: Final = re.compile(rf"{PROJECTS}/[^/]+/{_SUBAGENTS}/([^/]+/agent-[^/]
 
 
 def log_folders(home: Folder) -> Iterator[str]:
-    """The folders that may hold logs: of each project its sessions', the archived ones', and those of sub-agents."""
+    """The folders that may hold logs: of each project its sessions', the archived ones', and those of sub-agents.
+
+    Those that all of them lie in hold none. But where they are closed to us, or links, that shows in them alone.
+    """
+    yield from (PROJECTS, _LEGACY)
     for project in folders_below(home, PROJECTS, 1):
         yield from (f"{project}/{name}" for name in _CHATS)
+        yield f"{project}/{_SUBAGENTS}"
         yield from folders_below(home, f"{project}/{_SUBAGENTS}", 1)
     yield from (f"{project}/chats" for project in folders_below(home, _LEGACY, 1))
 
