@@ -46,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE if failure.code is ErrorCode.INVALID_CONFIG else EXIT_DOMAIN_FAILURE
     except KeyboardInterrupt:
         return 0
+    except OSError as error:
+        # The terminal, the pipe or the disk that the answer went to.
+        print(f"sessionref: the output cannot be written: {error.strerror}", file=sys.stderr)
+        return EXIT_DOMAIN_FAILURE
 
 
 def _facts(failure: SessionReferenceError) -> str:
@@ -77,11 +81,13 @@ def _serve(options: argparse.Namespace, settings: LoadedSettings) -> NoReturn:
 
 def _look_after(options: argparse.Namespace, settings: LoadedSettings) -> int:
     from sessionref.server.cli_catalogue import run_doctor, run_index
-    from sessionref.server.stores.registry import open_stores
+    from sessionref.server.stores.registry import AUTO, open_stores
 
-    stores = open_stores(options.store, os.environ)
     if options.command == "doctor":
-        return run_doctor(stores, settings.settings, as_json=options.json)
+        named = options.store or [AUTO]
+        is_all = AUTO in named
+        return run_doctor(open_stores(named, os.environ), settings.settings, as_json=options.json, is_all=is_all)
+    stores = open_stores(options.store, os.environ)
     return run_index(stores, settings.settings, verify=options.verify, as_json=options.json)
 
 

@@ -7,20 +7,31 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import anyio
 import msgspec
 
 from sessionref.protocol.errors import ErrorCode
 from sessionref.protocol.jsontext import encode_json
-from sessionref.protocol.methods import Candidate, PrepareResult
+from sessionref.protocol.methods import MAX_CANDIDATES, Candidate, PrepareResult
 from sessionref.server.printable import printable
 from sessionref.server.tables import format_table
 
 __all__ = ("run_call",)
 
+_JOINERS: Final = "\u200c\u200d"
+"""Of what does not print, labels have these alone; without them some scripts and pictures are not themselves."""
+
 _HEADINGS: Final = ("TITLE", "DIRECTORY", "CREATED", "ORIGIN", "MENTION")
+
+
+class _Found(NamedTuple):
+    """The rows to show, and whether there are more."""
+
+    candidates: Sequence[Candidate]
+    has_more: bool
 
 
 def run_call(options: argparse.Namespace, server: Sequence[str]) -> int:
@@ -48,27 +59,31 @@ async def _call(options: argparse.Namespace, server: Sequence[str]) -> Any:
 
     async with spawn(server, on_log=show) as client:
         if options.command == "candidates":
-            return await client.candidates(
-                options.agent,
-                options.query,
-                cwd=cwd,
-                limit=options.limit,
-                include_subagents=options.subagents,
+            find = partial(
+                client.candidates, options.agent, options.query, cwd=cwd, include_subagents=options.subagents
             )
+            if options.json or options.limit is not None:
+                rows = await find(limit=options.limit)
+                return rows if options.json else _Found(rows, has_more=False)
+            # One more than are shown by default tells whether there are more.
+            limit: int = (await client.initialize()).limits["candidateLimit"]
+            rows = await find(limit=min(limit + 1, MAX_CANDIDATES))
+            return _Found(rows[:limit], has_more=len(rows) > limit)
         text = sys.stdin.read() if options.text == "-" else options.text
         return await client.prepare(options.agent, text, cwd=cwd)
 
 
-def _listed(candidates: Sequence[Candidate]) -> str:
+def _listed(found: _Found) -> str:
+    candidates = found.candidates
     if not candidates:
         return "No session matches; `sessionref doctor` shows which stores there are."
     rows = [
         [
-            printable(row.display_title),
+            printable(row.display_title, keep=_JOINERS),
             "here" if row.same_workspace else printable(_text(row.cwd)),
             _when(row.created_at),
             row.origin,
-            printable(row.mention),
+            printable(row.mention, keep=_JOINERS),
         ]
         for row in candidates
     ]
@@ -77,8 +92,10 @@ def _listed(candidates: Sequence[Candidate]) -> str:
         lines = format_table(_HEADINGS[:-1], [row[:-1] for row in rows]).split("\n")
         for at, row in enumerate(rows, 1):
             lines[at] += f"\n    {row[-1]}"
-        return "\n".join(lines)
-    return format_table(_HEADINGS, rows)
+        table = "\n".join(lines)
+    else:
+        table = format_table(_HEADINGS, rows)
+    return f"{table}\n{len(rows)} sessions are shown; --limit shows more." if found.has_more else table
 
 
 def _prepared(result: PrepareResult) -> str:

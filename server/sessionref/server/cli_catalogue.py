@@ -68,8 +68,11 @@ def run_index(stores: Sequence[SessionStore], settings: Settings, *, verify: boo
     return 1 if mended or any(report.failure for report in reports) else 0
 
 
-def run_doctor(stores: Sequence[SessionStore], settings: Settings, *, as_json: bool) -> int:
-    """Say what stores there are, what they hold, and how the catalogue is. Returns 1 if a store cannot be read."""
+def run_doctor(stores: Sequence[SessionStore], settings: Settings, *, as_json: bool, is_all: bool = False) -> int:
+    """Say what stores there are, what they hold, and how the catalogue is. Returns 1 if a store cannot be read.
+
+    `is_all` says that these are all that were found, of which other commands use those only that they are told to.
+    """
     reports = [_report_on(store) for store in stores]
     database = _database(settings)
     facts = None if database is None else database.facts()
@@ -96,6 +99,8 @@ def run_doctor(stores: Sequence[SessionStore], settings: Settings, *, as_json: b
             for report in reports
         ]
         lines = [format_table(["STORE", "STATE", "SESSIONS", "UNREADABLE", "PLACE"], rows), *_unreadable_lines(reports)]
+        if is_all:
+            lines.append("These are all that were found. Commands use dsh alone, unless --store names others, or auto.")
         if facts is None:
             lines.append("The catalogue is off.")
         else:

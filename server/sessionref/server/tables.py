@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from typing import Final
 
 __all__ = ("display_width", "format_table")
 
 
+_NO_WIDTH: Final = ("Mn", "Me", "Cf")
+"""Combining characters, and those that only join others."""
+
+
 def display_width(text: str) -> int:
-    """Terminal columns that a text takes: none for combining characters, two for wide ones."""
-    return sum(
-        0 if unicodedata.combining(character) else 2 if unicodedata.east_asian_width(character) in "WF" else 1
-        for character in text
-    )
+    """Terminal columns that a text takes: none for combining and joining characters, two for wide ones."""
+    return sum(map(_width, text))
+
+
+def _width(character: str) -> int:
+    if unicodedata.category(character) in _NO_WIDTH:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
 def format_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -15,11 +15,11 @@ from typing import Final
 import anyio
 
 from sessionref.protocol.errors import ErrorCode, SessionReferenceError
-from sessionref.protocol.mention import directory_segment
 from sessionref.protocol.methods import Candidate
 from sessionref.server.candidates import ListedSession, list_session, row_order
 from sessionref.server.catalogue.database import CatalogueDatabase
 from sessionref.server.catalogue.index import NOT_UNDERSTOOD, SessionIndex
+from sessionref.server.printable import printable
 from sessionref.server.store import CataloguedStore, CheckCancelled, SessionStore
 from sessionref.server.threads import WorkerThreads, check_cancelled
 
@@ -165,9 +165,14 @@ class Discovery:
         listed: dict[str, ListedSession] = {}
         for store, rows in zip(self._stores, lists, strict=True):
             for row in rows:
-                if listed.setdefault(row.header.session_id, row) is not row:
-                    place = directory_segment(row.header.session_id)
-                    self._log_once(store.kind, place, "an earlier store has this id")
+                session_id = row.header.session_id
+                known = listed.setdefault(session_id, row)
+                if known is row:
+                    continue
+                if known.origin != store.kind == session_id.partition(":")[0]:
+                    # An id that names its agent is that agent's: it is where the session is read, too.
+                    listed[session_id], row = row, known
+                self._log_once(row.origin, printable(session_id), "another store has this id")
         return sorted(listed.values(), key=row_order)
 
     def _rows_of(self, store: SessionStore) -> Sequence[ListedSession]:

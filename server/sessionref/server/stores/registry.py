@@ -25,9 +25,9 @@ DEFAULT_STORES: Final = ("dsh",)
 STORE_KINDS: Final[dict[str, str]] = {
     "dsh": "sessionref.server.stores.dsh",
     "claude-code": "sessionref.server.stores.claude_code",
-    "copilot-cli": "sessionref.server.stores.copilot_cli",
     "codex": "sessionref.server.stores.codex",
     "opencode": "sessionref.server.stores.opencode",
+    "copilot-cli": "sessionref.server.stores.copilot_cli",
     "pi": "sessionref.server.stores.pi",
     "qwen-code": "sessionref.server.stores.qwen_code",
     SAMPLE: "sessionref.server.stores.sample",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,9 +17,11 @@ from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.store import CataloguedStore
 from sessionref.server.stores.opencode import homes, open_store
+from sessionref.server.stores.opencode.database import Database
 from sessionref.server.stores.opencode.store import OpencodeStore
 from sessionref.server.stores.registry import open_stores
-from sqlite_doubles import Writer
+from sessionref.server.stores.sqlite import DatabaseLimits
+from sqlite_doubles import OLD_NS, Writer
 from store_contract import files_below
 from store_fixtures.opencode.rows import V1, connected, put_file, put_message, put_session
 
@@ -130,6 +134,22 @@ def test_a_store_without_one_prompt_is_not_understood(home: Path) -> None:
 
 class TestTheNamedDatabase:
     """`$OPENCODE_DB`, absolute or below the data folder."""
+
+    @pytest.fixture(autouse=True)
+    def _agents_own(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_DATA_HOME", str(home.parent))
+
+    @pytest.mark.parametrize("variable", ["/elsewhere", "~nobody-of-that-name/data"])
+    def test_it_has_no_part_in_another_folder_that_somebody_names(
+        self, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+    ) -> None:
+        put_talk(home / "opencode.db", "kept")
+        put_talk(tmp_path / "live.db", "live", "ses_1", "ses_2")
+        monkeypatch.setenv("OPENCODE_DB", str(tmp_path / "live.db"))
+        monkeypatch.setenv("XDG_DATA_HOME", variable)
+        (store,) = open_stores([f"opencode:{home}"], os.environ)
+
+        assert [row.title for row in store.list_sessions(never_cancelled).sessions] == ["Titled kept"]
 
     @pytest.mark.parametrize("is_absolute", [True, False])
     def test_it_goes_before_the_others(
@@ -302,3 +322,85 @@ class TestTheCatalogue:
         for key in ("opencode.db/ses_2", "opencode-gone.db/ses_1", "opencode.db", "storage/session/global/ses_1.json"):
             assert store.learn(key, None, never_cancelled, with_title=True) is None
             assert list(store.changed({key: b""}, never_cancelled)) == [key]
+
+    def test_a_database_that_could_not_be_listed_is_said_also_if_it_could_be_read_by_then(self, home: Path) -> None:
+        put_talk(home / "opencode.db", "hello")
+        journal = break_off_writing(home)
+        store = store_of(home)
+        assert store.keys("sessions", never_cancelled) == ["opencode.db"]
+        journal.unlink()
+
+        reason = failure_of(lambda: store.learn("opencode.db", None, never_cancelled, with_title=True)).reason
+        assert reason is ReadFailedReason.IO
+
+    def test_a_database_that_could_not_be_listed_is_tried_again_though_no_time_has_changed(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put_talk(home / "opencode.db", "hello")
+        journal = break_off_writing(home)
+        for path in (home / "opencode.db", home):
+            os.utime(path, ns=(OLD_NS, OLD_NS))
+        monkeypatch.setattr("sessionref.server.stores.opencode.store._AGAIN_NANOSECONDS", 1)
+        index = SessionIndex(store_of(home), None)
+        bring_up_to_date(index)
+        assert index_view(index) == ([], [("opencode.db", "io")])
+
+        journal.write_bytes(b"")
+        bring_up_to_date(index)
+        assert index_view(index) == full_view(store_of(home))
+        assert len(index.rows()) == 1
+
+    def test_titles_are_learnt_for_several_sessions_in_one_look(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        native_ids = [f"ses_{number}" for number in range(5)]
+        put_talk(home / "opencode.db", "hello", *native_ids)
+        store = store_of(home)
+        keys = store.keys("sessions", never_cancelled)
+        looks: list[None] = []
+        read = Database.read
+
+        def counted(database: Database, *arguments: Any) -> Any:
+            looks.append(None)
+            return read(database, *arguments)
+
+        monkeypatch.setattr(Database, "read", counted)
+        lessons = [store.learn(key, None, never_cancelled, with_title=True) for key in keys]
+
+        assert [lesson.header.title for lesson in lessons if lesson is not None] == ["Titled hello"] * 5
+        assert len(looks) == 1
+
+    def test_what_is_wrong_with_a_session_that_is_learnt_ahead_is_said_of_that_one(
+        self, home: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        put_talk(home / "opencode.db", "hello", "ses_1", "ses_2", "ses_3")
+        with connected(home / "opencode.db") as database:
+            database.execute("UPDATE part SET data = zeroblob(100000) WHERE message_id = 'msg_ses_2'")
+        monkeypatch.setattr(
+            "sessionref.server.stores.sqlite.DatabaseLimits", partial(DatabaseLimits, value_bytes=50_000)
+        )
+
+        assert set(rows_of(home)) == {"ses_1", "ses_3"}
+        assert problems_of(home) == {"opencode.db/ses_2": "too-large"}
+
+    def test_what_was_learnt_ahead_is_not_believed_once_the_session_has_changed(self, home: Path) -> None:
+        put_talk(home / "opencode.db", "hello", "ses_1", "ses_2")
+        store = store_of(home)
+        first, second = store.keys("sessions", never_cancelled)
+        store.learn(first, None, never_cancelled, with_title=True)
+        with connected(home / "opencode.db") as database:
+            database.execute("UPDATE session SET title = 'Another'")
+        store.keys("sessions", never_cancelled)
+
+        lesson = store.learn(second, None, never_cancelled, with_title=True)
+        assert lesson is not None
+        assert lesson.header.title == "Another"
+
+
+def break_off_writing(home: Path) -> Path:
+    """The journal of somebody who crashed long ago while writing into the database in place."""
+    journal = home / "opencode.db-journal"
+    journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
+    os.utime(journal, ns=(OLD_NS, OLD_NS))
+    os.utime(home / "opencode.db", ns=(OLD_NS, OLD_NS))
+    return journal

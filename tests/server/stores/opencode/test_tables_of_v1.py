@@ -389,3 +389,22 @@ def test_a_part_nested_too_deeply_is_too_large(home: Path, database: sqlite3.Con
     commit(database)
 
     assert failure_of(lambda: capture_of(home)).reason is ReadFailedReason.TOO_LARGE
+
+
+def test_a_session_that_was_taken_back_unreadably_costs_itself_alone(home: Path, database: sqlite3.Connection) -> None:
+    put_session(database, "ses_1", revert="[" * 100_000)
+    put_session(database, "ses_2")
+    commit(database)
+
+    assert set(rows_of(home)) == {"ses_2"}
+    assert problems_of(home) == {"opencode.db/ses_1": "too-large"}
+    assert failure_of(lambda: capture_of(home)).reason is ReadFailedReason.TOO_LARGE
+
+
+def test_a_part_without_anything_in_it_is_counted(home: Path) -> None:
+    with connected(home / "opencode.db", TABLES_OF_OLD) as database:
+        database.execute("INSERT INTO session (id) VALUES ('ses_1')")
+        database.execute("""INSERT INTO message VALUES ('m1', 'ses_1', 1, '{"role": "user"}')""")
+        database.execute("INSERT INTO part VALUES ('p1', 'm1', NULL)")
+
+    assert [diagnostic.kind for diagnostic in capture_of(home).diagnostics] == ["skipped-lines"]

@@ -254,6 +254,36 @@ def test_old_tables_of_an_unknown_layout_are_refused_as_newer(home: Path, change
     assert problems_of(home) == {"opencode.db": "newer-format"}
 
 
+@pytest.mark.parametrize("change", ["DROP TABLE part", "ALTER TABLE message RENAME COLUMN data TO body"])
+def test_old_sessions_of_an_unknown_layout_are_said_beside_new_ones(
+    home: Path, database: sqlite3.Connection, change: str
+) -> None:
+    put_talk(database, "1", "2")
+    put_session(database, "ses_1")
+    put_session(database, "ses_old")
+    put_message(database, "old", "ses_old", "user", "hello")
+    database.execute(change)
+    commit(database)
+
+    assert set(rows_of(home)) == {"ses_1"}
+    assert problems_of(home) == {"opencode.db/ses_old": "newer-format"}
+    assert said_in(home) == [("user", "1"), ("assistant", "2")]
+    assert failure_of(lambda: capture_of(home, "ses_old")).reason is ReadFailedReason.NEWER_FORMAT
+
+
+def test_old_sessions_without_ids_are_said_by_refusing_the_database(home: Path, database: sqlite3.Connection) -> None:
+    put_talk(database, "1", "2")
+    database.execute("ALTER TABLE session RENAME COLUMN id TO key")
+    commit(database)
+    assert set(rows_of(home)) == {"ses_1"}
+
+    database.execute("ALTER TABLE session RENAME COLUMN key TO id")
+    put_session(database, "ses_old")
+    database.execute("ALTER TABLE session RENAME COLUMN id TO key")
+    commit(database)
+    assert (rows_of(home), problems_of(home)) == ({}, {"opencode.db": "newer-format"})
+
+
 def test_new_tables_are_read_where_the_old_ones_are_gone(home: Path, database: sqlite3.Connection) -> None:
     put_talk(database, "1", "2")
     put_session(database, "ses_2", table="session_v2", title=None)

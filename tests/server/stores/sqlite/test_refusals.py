@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,7 @@ from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.stores.problems import Unreadable
 from sessionref.server.stores.sqlite import DatabaseLimits, read_untouched
 from sessionref.server.stores.sqlite_files import facts_of
-from sqlite_doubles import NO_COPIES, Writer, read, reason_of, said
+from sqlite_doubles import NO_COPIES, OLD_NS, Writer, read, reason_of, said
 from store_contract import Cancelled, CheckCounter, files_below, in_time
 
 
@@ -99,6 +100,46 @@ def test_a_database_that_is_being_written_in_place_is_not_read(path: Path) -> No
         assert files_below(path.parent) == before
         database.execute("ROLLBACK")
     assert read(path) == []
+
+
+def write_hot_journal(path: Path) -> Path:
+    """A database, and the journal of somebody who is writing into it."""
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute("CREATE TABLE said (text)")
+    journal = path.with_name(f"{path.name}-journal")
+    journal.write_bytes(bytes.fromhex("d9d505f920a163d7") + bytes(504))
+    return journal
+
+
+def test_a_transaction_in_place_that_is_under_way_is_waited_for(path: Path) -> None:
+    journal = write_hot_journal(path)
+    checks: list[bool] = []
+
+    def check() -> None:
+        checks.append(journal.exists())
+        if len(checks) == 3:
+            journal.unlink()
+
+    assert read_untouched(path, said, check) == []
+    assert checks[:3] == [True] * 3
+
+
+def test_one_that_was_broken_off_long_ago_is_not(path: Path) -> None:
+    journal = write_hot_journal(path)
+    for file in (path, journal):
+        os.utime(file, ns=(OLD_NS, OLD_NS))
+    counted = CheckCounter()
+
+    assert reason_of(lambda: read_untouched(path, said, counted)) is ReadFailedReason.IO
+    assert counted.calls == 1
+
+
+def test_without_a_place_for_a_copy_the_database_is_not_said_to_be_lost(
+    path: Path, writer: Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+
+    assert reason_of(lambda: read(path)) is ReadFailedReason.IO
 
 
 def test_a_journal_that_is_no_longer_needed_does_no_harm(path: Path) -> None:

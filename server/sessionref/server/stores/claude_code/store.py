@@ -221,8 +221,7 @@ class ClaudeCodeStore(LogStore[ClaudeRecord]):
             return None, b""
         try:
             with self.open_home() as home, self.open_folder(home, project) as folder:
-                logs = tuple(log for log in self._contents(home, project).logs if not _is_subagents(log))
-                self._summaries.load(project, logs, folder, check)
+                self._summaries.load(project, self._contents(home, project).logs, folder, check)
                 self._summaries.learn(project, name, folder)
                 summary = None if draft.is_named else self._summaries.title_of(project, name)
                 if summary is None:
@@ -275,7 +274,3 @@ def _is_link(home: Folder, path: str) -> bool:
 def _state(facts: os.stat_result) -> bytes:
     """The state of a log that is learnt itself, where what leaves no trace in this one is seen."""
     return f"{facts.st_ino} {facts.st_size} {facts.st_mtime_ns}".encode()
-
-
-def _is_subagents(log: str) -> bool:
-    return is_subagent_stem(log.removesuffix(".jsonl"))

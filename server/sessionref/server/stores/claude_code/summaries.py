@@ -17,6 +17,7 @@ import msgspec
 
 from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.agent import first_line
+from sessionref.server.stores.claude_code.layout import is_subagent_stem
 from sessionref.server.stores.claude_code.records import ClaudeRecord
 from sessionref.server.stores.folders import Folder, OpenFile
 from sessionref.server.stores.logs import file_state
@@ -84,9 +85,10 @@ class Summaries:
             if ends is not None and ends is not known:
                 index = self._projects[project]
                 before, index.logs[name] = index.titles, ends
-                is_only_more = known is None or not known.summaries
-                index.titles = before | _titles({name: ends}) if is_only_more else _titles(index.logs)
-                self._take_news(project, dict(before.items() ^ index.titles.items()).keys())
+                if known is None or (known.uuids, known.summaries) != (ends.uuids, ends.summaries):
+                    is_only_more = known is None or not known.summaries
+                    index.titles = before | _titles({name: ends}) if is_only_more else _titles(index.logs)
+                    self._take_news(project, dict(before.items() ^ index.titles.items()).keys())
             self._news.discard(f"{project}/{name}")
 
     def load(self, project: str, names: tuple[str, ...], folder: Folder, check: CheckCancelled) -> None:
@@ -95,6 +97,8 @@ class Summaries:
             return
         logs: dict[str, Ends] = {}
         for at, name in enumerate(names, 1):
+            if is_subagent_stem(name.removesuffix(".jsonl")):
+                continue
             if at % CHECKED_LOGS == 0:
                 check()
             if (ends := self._ends(folder, name, None)) is not None:
@@ -134,6 +138,7 @@ class Summaries:
             index = self._projects.get(project)
             if index is None:
                 return False
+            # As long as nothing changes these are the same, so that the comparison takes no time.
             if index.names != names:
                 index.names = names
                 gone = [index.logs.pop(name) for name in index.logs.keys() - set(names)]

@@ -29,10 +29,19 @@ def homes(environment: Mapping[str, str]) -> list[Path]:
 
 
 def open_store(home: Path) -> SessionStore:
-    """The store of a data folder, with the database that the environment names beside those in it."""
+    """The store of a data folder; of the agent's own, with the database that the environment names, too."""
     from sessionref.server.stores.opencode.store import OpencodeStore
 
-    return OpencodeStore(home, named=_named(os.environ, home))
+    return OpencodeStore(home, named=_named(os.environ, home) if _is_agents_own(home) else None)
+
+
+def _is_agents_own(home: Path) -> bool:
+    """Whether a data folder is the one that the agent uses, and no other that somebody has named."""
+    try:
+        return home in homes(os.environ)
+    except RuntimeError:
+        # A home directory of nobody.
+        return False
 
 
 def _named(environment: Mapping[str, str], home: Path) -> Path | None:

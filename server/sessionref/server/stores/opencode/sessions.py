@@ -39,6 +39,11 @@ class Session(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return title if title.strip() and not _PLACEHOLDER.fullmatch(title) else None
 
     @property
+    def changed_at(self) -> int:
+        """When it was changed last, as far as is known."""
+        return self.updated_at or self.created_at
+
+    @property
     def cwd(self) -> str | None:
         """The working directory."""
         return self.directory or None

@@ -50,7 +50,8 @@ class OpencodeStore(AgentStore):
     @property
     def location(self) -> str:
         """The data folder and the named database, links resolved."""
-        return super().location if self._named is None else f"{super().location}\0{os.path.realpath(self._named)}"
+        folder = super().location
+        return folder if self._named is None else f"{folder} with {os.path.realpath(self._named)}"
 
     def groups(self) -> dict[str, int]:
         """One group, with the time in ns of the last change to any database, or to a folder of files.
@@ -128,7 +129,8 @@ class OpencodeStore(AgentStore):
                 if not with_title and (session := database.latest.get(native_id)) is not None:
                     header = session_header(session, self.session_id(native_id), None)
                     return Lesson(header=header, stamp=session_stamp(session), has_title=False)
-                return database.read(lambda tables: self._learn_row(tables, native_id), self.limits, check)
+                is_new = known is None or not known.has_title
+                return database.learn(native_id, self._learn_row, self.limits, check, ahead=is_new)
             except FileNotFoundError:
                 # It vanished meanwhile, which is no problem.
                 return None
