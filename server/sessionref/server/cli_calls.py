@@ -99,14 +99,15 @@ def _listed(found: _Found) -> str:
 
 
 def _prepared(result: PrepareResult) -> str:
-    parts = [str(result.content)]
+    parts: list[str] = []
     if not isinstance(result.additional_context, msgspec.UnsetType):
         parts.append("--- context for the model " + "-" * 54)
         parts += [block.text for block in result.additional_context.content]
     if not isinstance(result.diagnostics, msgspec.UnsetType):
         parts.append("--- diagnostics " + "-" * 64)
         parts += [f"{row.kind}: {row.detail}" for row in result.diagnostics]
-    return printable("\n".join(parts), keep="\n\t")
+    content = printable(str(result.content), keep=f"\n\t{_JOINERS}")
+    return "\n".join([content, *(printable(part, keep="\n\t") for part in parts)])
 
 
 def _text(value: str | msgspec.UnsetType) -> str:
