@@ -8,7 +8,7 @@ from pathlib import Path
 from catalogue_doubles import bring_up_to_date, full_view, index_view, open_database
 from sessionref.server.catalogue.index import SessionIndex
 from sessionref.server.stores.codex.store import CodexStore
-from sessionref.server.stores.logs import file_state
+from sessionref.server.stores.file_states import file_state
 from sessionref.server.stores.times import milliseconds_of
 from store_fixtures.codex.homes import THREAD, CodexHome
 from store_fixtures.codex.rollouts import message, meta

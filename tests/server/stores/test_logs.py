@@ -13,9 +13,9 @@ import pytest
 from resolver_doubles import failure_of, never_cancelled
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.store import Lesson
+from sessionref.server.stores.file_states import FRESH_NANOSECONDS
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.limits import ReadingLimits
-from sessionref.server.stores.logs import FRESH_NANOSECONDS
 from tiny_agent import FIRST, HEAD, PADDING, LinkedStore, Tiny, TinyStore, diagnosed, line
 
 

@@ -13,8 +13,8 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from sessionref.server.stores.claude_code.layout import PROJECTS, is_subagent_stem
+from sessionref.server.stores.file_states import FRESH_NANOSECONDS
 from sessionref.server.stores.folders import Folder
-from sessionref.server.stores.logs import FRESH_NANOSECONDS
 
 __all__ = ("NOTHING", "Contents", "Listings")
 

@@ -19,8 +19,8 @@ from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.agent import first_line
 from sessionref.server.stores.claude_code.layout import is_subagent_stem
 from sessionref.server.stores.claude_code.records import ClaudeRecord
+from sessionref.server.stores.file_states import file_state
 from sessionref.server.stores.folders import Folder, OpenFile
-from sessionref.server.stores.logs import file_state
 from sessionref.server.stores.problems import Unreadable
 from sessionref.server.stores.records import RecordDecoder
 

@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sessionref.server.store import CheckCancelled
+from sessionref.server.stores.file_states import FRESH_NANOSECONDS
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.limits import ReadingLimits
-from sessionref.server.stores.logs import FRESH_NANOSECONDS
 from sessionref.server.stores.problems import Unreadable
 from sessionref.server.stores.records import RecordDecoder, RecordScan
 from sessionref.server.stores.sqlite import read_untouched

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
+from sessionref.server.stores.file_states import FRESH_NANOSECONDS
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.folds import Log
-from sessionref.server.stores.logs import FRESH_NANOSECONDS
 from sessionref.server.stores.problems import Unreadable
 
 __all__ = ("ROOTS", "Rollout", "RolloutFolders", "Rollouts", "rollout_at")

@@ -21,10 +21,11 @@ from sessionref.server.stores.copilot_cli.layout import (
 )
 from sessionref.server.stores.copilot_cli.records import CopilotEvent
 from sessionref.server.stores.copilot_cli.workspace import workspace_title
+from sessionref.server.stores.file_states import file_state
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.folds import Log
 from sessionref.server.stores.limits import ReadingLimits
-from sessionref.server.stores.logs import LogStore, file_state
+from sessionref.server.stores.logs import LogStore
 from sessionref.server.stores.problems import Unreadable, failures_of
 
 __all__ = ("CopilotCliStore",)

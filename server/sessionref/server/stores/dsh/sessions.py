@@ -19,6 +19,7 @@ from sessionref.server.printable import printable
 from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.dsh.header import LogHeader, parse_header
 from sessionref.server.stores.dsh.layout import LogName, choose_log, project_key, session_segment
+from sessionref.server.stores.file_states import FRESH_NANOSECONDS
 from sessionref.server.stores.folders import Folder, OpenFile
 from sessionref.server.stores.frames import LogReader
 from sessionref.server.stores.limits import ReadingLimits
@@ -41,9 +42,6 @@ __all__ = (
 
 
 _STAMPS: Final = msgspec.msgpack.Decoder(tuple[int, str, int, int, int, bool])
-
-FRESH_NANOSECONDS: Final = 2_000_000_000
-"""The coarsest grain of time that a file system in use has."""
 
 
 class Place(NamedTuple):

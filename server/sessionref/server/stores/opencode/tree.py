@@ -13,9 +13,9 @@ import msgspec
 
 from sessionref.protocol.errors import ReadFailedReason
 from sessionref.server.store import CheckCancelled
+from sessionref.server.stores.file_states import file_state
 from sessionref.server.stores.folders import Folder, folders_below
 from sessionref.server.stores.limits import ReadingLimits
-from sessionref.server.stores.logs import file_state
 from sessionref.server.stores.opencode.conversation import Conversation
 from sessionref.server.stores.opencode.records import Message, Part, SessionFile, Times, is_text
 from sessionref.server.stores.opencode.sessions import Session, whole_number
