@@ -17,6 +17,7 @@ from benchmarks.cataloguing import measure_cataloguing
 from benchmarks.figures import Measure, print_measure
 from benchmarks.folding import measure_folding
 from benchmarks.listing import measure_listing
+from benchmarks.many_sessions import measure_many_sessions
 from benchmarks.preparing import measure_preparing
 from benchmarks.reading import measure_reading
 from benchmarks.retaining import measure_retaining
@@ -34,6 +35,7 @@ MEASURES: Final[dict[str, Callable[[Path, bool], Measure]]] = {
     "cancel": measure_cancelling,
     "catalogue": measure_cataloguing,
     "agents": measure_agents,
+    "many": measure_many_sessions,
 }
 
 

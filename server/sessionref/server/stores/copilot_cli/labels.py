@@ -12,19 +12,19 @@ from sessionref.server.stores.copilot_cli.records import (
     is_of_subagent,
     is_typed,
 )
-from sessionref.server.stores.folds import LabelFold, Log
+from sessionref.server.stores.folds import Log
 from sessionref.server.stores.problems import corrupt
 from sessionref.server.stores.times import milliseconds
+from sessionref.server.stores.told_ids import TellingLabels
 
 __all__ = ("CopilotLabels",)
 
 
-class CopilotLabels(LabelFold[CopilotEvent]):
+class CopilotLabels(TellingLabels[CopilotEvent]):
     """Folds the start of the session and the first prompt; the title proper stands beside the log."""
 
     has_started: bool = False
     has_known_events: bool = False
-    id: str | None = None
     created_at: int | None = None
     first_at: int | None = None
     cwd: str | None = None
@@ -64,6 +64,11 @@ class CopilotLabels(LabelFold[CopilotEvent]):
             title=self.prompt,
             is_subagent=self.is_subagent,
         )
+
+    @property
+    def has_told(self) -> bool:
+        """Whether the start has come, which may tell no id."""
+        return self.has_started
 
     @property
     def has_prompt(self) -> bool:

@@ -25,15 +25,15 @@ from sessionref.server.stores.file_states import file_state
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.folds import Log
 from sessionref.server.stores.limits import ReadingLimits
-from sessionref.server.stores.logs import LogStore
 from sessionref.server.stores.problems import Unreadable, failures_of
+from sessionref.server.stores.told_ids import TellingLogStore
 
 __all__ = ("CopilotCliStore",)
 
 _MOVED = b"moved"
 
 
-class CopilotCliStore(LogStore[CopilotEvent]):
+class CopilotCliStore(TellingLogStore[CopilotEvent]):
     """The sessions of one home: a folder each, whose log may come later or be gone, or a file each as of old."""
 
     kind = "copilot-cli"
@@ -111,27 +111,5 @@ class CopilotCliStore(LogStore[CopilotEvent]):
         """The key of the log that a changed path is, or stands beside."""
         return super().key_of(path.with_name(EVENTS) if path.name == WORKSPACE else path)
 
-    def find(self, home: Folder, native_id: str, check: CheckCancelled) -> list[Log]:
-        """The logs of a session: by their names, or, where these differ, by what the logs themselves say."""
-        named = self.logs_where(home, lambda log: log.native_id == native_id, check)
-        named = [log for log in named if self._id_in(home, log, check) in (native_id, None)]
-        return named or self.logs_where(home, lambda log: self._id_in(home, log, check) == native_id, check)
-
     def _has_moved(self, home: Folder, log: Log) -> bool:
         return any(super(CopilotCliStore, self).has_content(home, place) for place in newer_places(log))
-
-    def _id_in(self, home: Folder, log: Log, check: CheckCancelled) -> str | None:
-        """The id in a log; None if it has none, or cannot be read."""
-        labels = CopilotLabels()
-        try:
-            with self.open_log(home, log, check) as reading:
-                for block in reading.reader.blocks():
-                    for line in block.split(b"\n"):
-                        event = self.decoder.decode(line)
-                        if event is not None:
-                            labels.feed(event)
-                        if labels.has_started:
-                            return labels.id
-        except (OSError, Unreadable):
-            return None
-        return None

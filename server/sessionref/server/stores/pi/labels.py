@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from sessionref.server.store import SessionHeader
 from sessionref.server.stores.agent import first_line
-from sessionref.server.stores.folds import LabelFold, Log
+from sessionref.server.stores.folds import Log
 from sessionref.server.stores.pi.records import PiRecord, check_first, message_text
 from sessionref.server.stores.problems import corrupt
 from sessionref.server.stores.times import milliseconds
+from sessionref.server.stores.told_ids import TellingLabels
 
 __all__ = ("PiLabels",)
 
 
-class PiLabels(LabelFold[PiRecord]):
+class PiLabels(TellingLabels[PiRecord]):
     """Folds the header, the latest name and the first prompt."""
 
-    id: str | None = None
     created_at: int | None = None
     cwd: str | None = None
     title: str | None = None

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
-from sessionref.server.store import CheckCancelled
+from sessionref.server.stores.file_states import FRESH_NANOSECONDS
 from sessionref.server.stores.folders import Folder, folders_below
 from sessionref.server.stores.folds import Log
 from sessionref.server.stores.limits import ReadingLimits
-from sessionref.server.stores.logs import LogStore
 from sessionref.server.stores.pi.conversation import PiConversation
 from sessionref.server.stores.pi.labels import PiLabels
 from sessionref.server.stores.pi.layout import log_at, sessions_folder
 from sessionref.server.stores.pi.records import PiRecord
 from sessionref.server.stores.problems import Unreadable
+from sessionref.server.stores.told_ids import TellingLogStore
 
 __all__ = ("PiStore",)
 
-_RUN_LEVELS = 3
-"""Folders between a working directory's and the log of a sub-agent: the parent's, the run's, and the try's."""
+_RUN_LEVELS: Final = 2
+"""Folders between a parent's and the log of a sub-agent: the run's, and the try's."""
 
 
-class PiStore(LogStore[PiRecord]):
+class PiStore(TellingLogStore[PiRecord]):
     """The sessions of an agent folder or in a folder of sessions, there directly or by working directories."""
 
     kind = "pi"
@@ -32,6 +34,7 @@ class PiStore(LogStore[PiRecord]):
     def __init__(self, home: Path, *, limits: ReadingLimits | None = None) -> None:
         super().__init__(sessions_folder(home), PiRecord, limits=limits)
         self._given = home
+        self._known: dict[str, tuple[int | None, list[str]]] = {}
 
     def open_home(self) -> Folder:
         """Open the folder of sessions. Raises OSError, Unreadable."""
@@ -43,9 +46,13 @@ class PiStore(LogStore[PiRecord]):
     def group_folders(self, home: Folder) -> Iterator[str]:
         """The folder itself, those of working directories, and those of their sub-agents' runs."""
         yield ""
-        for project in home.folders_and_links():
+        projects = home.folders_and_links()
+        for gone in set(self._known).difference(projects):
+            self._known.pop(gone, None)
+        for project in projects:
             yield project
-            yield from folders_below(home, project, _RUN_LEVELS)
+            for parent in self._parents(home, project):
+                yield from folders_below(home, f"{project}/{parent}", _RUN_LEVELS)
 
     def log_at(self, key: str) -> Log | None:
         """The session that a path is."""
@@ -59,28 +66,18 @@ class PiStore(LogStore[PiRecord]):
         """A fold before the first record."""
         return PiConversation()
 
-    def find(self, home: Folder, native_id: str, check: CheckCancelled) -> list[Log]:
-        """The logs of a session: by their names, or, where somebody renamed a file, by their headers."""
-        named = self.logs_where(home, lambda log: log.native_id == native_id, check)
-        named = [log for log in named if log.is_subagent or self._id_in(home, log, check) in (native_id, None)]
-        if named:
-            return named
-        return self.logs_where(
-            home, lambda log: not log.is_subagent and self._id_in(home, log, check) == native_id, check
-        )
-
-    def _id_in(self, home: Folder, log: Log, check: CheckCancelled) -> str | None:
-        """The id in a log's header; None if that cannot be read."""
-        labels = PiLabels()
+    def _parents(self, home: Folder, project: str) -> list[str]:
+        """The folders in that of a working directory, looked for again only where that has changed."""
         try:
-            with self.open_log(home, log, check) as reading:
-                for block in reading.reader.blocks():
-                    for line in block.split(b"\n"):
-                        record = self.decoder.decode(line)
-                        if record is not None:
-                            labels.feed(record)
-                        if labels.id is not None:
-                            return labels.id
+            changed_ns = home.facts(f"{project}/.").st_mtime_ns
+            listed_for, names = self._known.get(project, (None, list[str]()))
+            if listed_for != changed_ns:
+                # One that changed a moment ago may change again without a trace.
+                is_settled = changed_ns <= time.time_ns() - FRESH_NANOSECONDS
+                with home.folder(project) as folder:
+                    names = folder.folders_and_links()
+                self._known[project] = changed_ns if is_settled else None, names
         except (OSError, Unreadable):
-            return None
-        return None
+            # It shows itself when it is opened for its files.
+            return []
+        return names
