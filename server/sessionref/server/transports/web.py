@@ -27,6 +27,7 @@ from sessionref.protocol.schema import openrpc_document
 from sessionref.server.service import MAX_CONNECTIONS, Service
 from sessionref.server.transports.dsh_compat import CANDIDATES_PATH, BadEnvelope, read_envelope, write_envelope
 from sessionref.server.transports.web_access import SUBPROTOCOL, WebAccess
+from sessionref.server.transports.web_deadline import HeadDeadlineProtocol
 from sessionref.server.transports.web_messages import (
     BodyTooLong,
     PostTransport,
@@ -64,6 +65,7 @@ async def serve_web(application: ASGIApp, listener: socket.socket, service: Serv
     logging.getLogger("uvicorn.error").addFilter(_is_news)
     config = uvicorn.Config(
         application,
+        http=HeadDeadlineProtocol,
         ws="websockets-sansio",
         # A longer frame closes the socket; up to there it is read, refused by us, and the connection goes on.
         ws_max_size=limits.skip_factor * limits.max_message_bytes,
