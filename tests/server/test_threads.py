@@ -11,6 +11,7 @@ import anyio.to_thread
 import pytest
 
 from engine_doubles import PATIENCE, Hang, hanging, idle, settled, wait_for
+from sessionref.server import threads as threads_module
 from sessionref.server.threads import WorkerThreads, check_cancelled
 
 
@@ -268,3 +269,31 @@ def test_a_thread_that_ends_while_its_loop_pauses_ends_all_the_same() -> None:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
     assert not is_alive
+
+
+async def test_a_thread_that_goes_on_for_long_gives_way_once_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, pauses = [1000.0], list[float]()
+    monkeypatch.setattr(threads_module, "time", FakeTime(clock, pauses))
+    monkeypatch.setattr(threads_module, "TURN_SECONDS", 4)
+
+    def read() -> None:
+        for _ in range(20):
+            check_cancelled()
+            clock[0] += 1
+
+    await WorkerThreads().run(read)
+
+    assert len(pauses) == 5
+    assert all(pause > 0 for pause in pauses)
+
+
+class FakeTime:
+    """A clock that stands still unless it is moved, and sleep that takes none of it."""
+
+    def __init__(self, clock: list[float], pauses: list[float]) -> None:
+        self.sleep = pauses.append
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        """The time as it was set."""
+        return self._clock[0]

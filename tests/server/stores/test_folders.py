@@ -168,3 +168,13 @@ def test_a_folder_that_is_closed_to_us_is_named_in_place_of_those_in_it(
     monkeypatch.setattr(Folder, "folders_and_links", refuse)
 
     assert list(folders_below(root, "a", levels)) == ["a"]
+
+
+def test_folders_below_are_not_looked_for_behind_a_link_on_the_way(tmp_path: Path) -> None:
+    (tmp_path / "outside" / "run" / "secret").mkdir(parents=True)
+    (tmp_path / "home" / "own" / "run" / "first").mkdir(parents=True)
+    (tmp_path / "home" / "linked").mkdir()
+    (tmp_path / "home" / "linked" / "run").symlink_to(tmp_path / "outside" / "run")
+    with Folder.root(tmp_path / "home") as home:
+        assert list(folders_below(home, "own", 2)) == ["own/run/first"]
+        assert list(folders_below(home, "linked", 2)) == []

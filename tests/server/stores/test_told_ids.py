@@ -79,3 +79,16 @@ def test_two_copies_without_the_log_that_they_are_copies_of_are_refused(fixture:
 
     assert listed(fixture.open()) == ([], ["duplicate-id", "duplicate-id"])
     assert reason_of(fixture, session_id) is ReadFailedReason.DUPLICATE_ID
+
+
+def test_a_renamed_log_of_one_line_without_its_line_feed_is_found_by_what_it_tells(
+    fixture: StoreFixture, log: Path
+) -> None:
+    first, *_ = log.read_bytes().split(b"\n")
+    renamed = named_anew(fixture, log, 2)
+    renamed.write_bytes(first)
+    log.unlink()
+    session_id = fixture.session_id(fixture.name(1))
+
+    assert listed(fixture.open()) == ([session_id], [])
+    assert texts(fixture.open(), session_id) == []

@@ -111,4 +111,4 @@ def nothing_saved(key: str) -> None:
 def first_line(text: str) -> str | None:
     """The first line of a prompt that holds anything, as a title; None for a blank text."""
     stripped = text.lstrip()
-    return stripped[:TITLE_CHARACTERS].splitlines()[0].strip() or None if stripped else None
+    return stripped[:TITLE_CHARACTERS].splitlines()[0].strip() if stripped else None

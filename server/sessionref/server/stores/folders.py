@@ -6,9 +6,11 @@ a check and its use.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -48,6 +50,14 @@ class OpenFile:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self.descriptor)
+
+    def part(self, start: int, size: int) -> bytes:
+        """So many bytes from an offset on, fewer where the file ends before them. Raises OSError."""
+        os.lseek(self.descriptor, start, os.SEEK_SET)
+        data = b""
+        while len(data) < size and (piece := os.read(self.descriptor, size - len(data))):
+            data += piece
+        return data
 
 
 class Folder:
@@ -102,6 +112,15 @@ class Folder:
         flags = _ROOT_FLAGS if follow_link else _ROOT_FLAGS | _NO_LINK
         return Folder(self._path / name, os.open(name, flags, dir_fd=self._descriptor))
 
+    @contextmanager
+    def below(self, path: str) -> Generator[Folder]:
+        """Open a folder by its path, part by part, so that no link is followed on the way either."""
+        with ExitStack() as stack:
+            folder = self
+            for name in path.split("/"):
+                folder = stack.enter_context(folder.folder(name))
+            yield folder
+
     def file(self, name: str) -> OpenFile:
         """Open a plain file in this folder; Unreadable (outside-root) for anything else."""
         if self._descriptor is None:
@@ -122,15 +141,17 @@ class Folder:
 def folders_below(root: Folder, path: str, levels: int) -> Iterator[str]:
     """The paths of the folders that lie exactly so many levels below a folder; links above the last are passed by.
 
-    A folder on the way that is closed to us is named in place of those: whoever opens it for its files is told so.
+    A folder on the way that cannot be listed is named in place of those: whoever opens it for its files is told why.
     """
     try:
-        with root.folder(path) as folder:
+        with root.below(path) as folder:
             names = folder.folders_and_links()
-    except PermissionError:
-        yield path
+    except (FileNotFoundError, NotADirectoryError, Unreadable):
         return
-    except (OSError, Unreadable):
+    except OSError as error:
+        # On some systems opening a link fails so.
+        if error.errno != errno.ELOOP:
+            yield path
         return
     for name in names:
         if levels == 1:

@@ -48,7 +48,7 @@ class LabelFold(msgspec.Struct, Generic[Record]):
 
 
 class ConversationFold(msgspec.Struct, Generic[Record], kw_only=True):
-    """A conversation; `text_bytes` counts what it holds, `unknown_records` what it does not know."""
+    """A conversation; `text_bytes` bounds the UTF-8 of its items, `unknown_records` counts what it does not know."""
 
     text_bytes: int = 0
     unknown_records: int = 0

@@ -123,7 +123,7 @@ class LogReader:
         data = os.read(self._descriptor, min(size, self._left))
         self._left = self._left - len(data) if data else 0
         self._offset += len(data)
-        if self._compressed:
+        if self._compressed and self._frames_hold_lines:
             # A frame may end anywhere in what is given next, and its tail reach back from there.
             self._recent = (self._recent + data)[-(CHECKED_BYTES + len(data) + len(_FRAME_MAGIC)) :]
             if not self._first_frame_read:

@@ -10,7 +10,7 @@ __all__ = ("ReadingLimits",)
 class ReadingLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The limits of reading one session, whichever agent wrote it.
 
-    The first three refuse a session, the others bound one step of reading.
+    The first three and the window refuse a session, the others say how reading one goes on.
     """
 
     line_bytes: int = 64 * 1024 * 1024

@@ -7,7 +7,7 @@ A log that ends in a whole record without a line feed has that record; one that 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Generic, NamedTuple
@@ -144,6 +144,15 @@ class LogStore(LogFiles, Generic[Record]):
         if counts.last_record is None:
             raise corrupt()
         return is_whole
+
+    def records_in(self, reading: LogReading) -> Iterator[Record]:
+        """The records of an open log one by one, damaged lines passed by. Raises OSError, Unreadable."""
+        for block in reading.reader.blocks():
+            for line in block.split(b"\n"):
+                if line and (record := self.decoder.decode(line)) is not None:
+                    yield record
+        if (record := self.decoder.decode(reading.reader.open_line)) is not None:
+            yield record
 
     @contextmanager
     def open_log(

@@ -7,7 +7,6 @@ position are the same; anything else is read anew. Edits further back are nobody
 from __future__ import annotations
 
 import hashlib
-import os
 from typing import Final, TypeVar
 
 import msgspec
@@ -20,6 +19,7 @@ __all__ = ("LogPosition", "continues", "decode_state", "encode_state", "position
 State = TypeVar("State", bound=msgspec.Struct)
 
 _DIGEST_BYTES: Final = 16
+"""Two logs do not share so many bytes of a digest by chance."""
 
 
 class LogPosition(msgspec.Struct, frozen=True, array_like=True):
@@ -44,9 +44,10 @@ def continues(position: LogPosition, name: str, file: OpenFile) -> bytes | None:
     if position.size == file.facts.st_size and position.modified_ns != file.facts.st_mtime_ns:
         # Nothing was appended, and yet it was written to.
         return None
-    if position.header_digest != _digest(_read(file, 0, position.header_end)):
+    if position.header_digest != _digest(file.part(0, position.header_end)):
         return None
-    tail = _read(file, max(0, position.offset - CHECKED_BYTES), position.offset)
+    start = max(0, position.offset - CHECKED_BYTES)
+    tail = file.part(start, position.offset - start)
     return tail if position.tail_digest == _digest(tail) else None
 
 
@@ -84,14 +85,6 @@ def decode_state(data: bytes | None, kind: type[State]) -> State | None:
         return msgspec.msgpack.decode(data, type=kind) if data else None
     except (msgspec.DecodeError, ValueError):
         return None
-
-
-def _read(file: OpenFile, start: int, end: int) -> bytes:
-    os.lseek(file.descriptor, start, os.SEEK_SET)
-    data = b""
-    while len(data) < end - start and (part := os.read(file.descriptor, end - start - len(data))):
-        data += part
-    return data
 
 
 def _digest(data: bytes) -> bytes:

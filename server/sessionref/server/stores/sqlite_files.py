@@ -16,7 +16,7 @@ from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.folders import Folder, OpenFile
 from sessionref.server.stores.problems import Unreadable
 
-__all__ = ("BeingWritten", "DatabaseFacts", "FileFacts", "copy_database", "facts_of")
+__all__ = ("BeingWritten", "DatabaseFacts", "FileFacts", "copy_database", "facts_of", "has_shared_memory")
 
 WAL_HEADER_BYTES: Final = 32
 """A log up to this length holds no page (sqlite.org/fileformat2.html section 4.1)."""

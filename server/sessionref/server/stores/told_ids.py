@@ -70,13 +70,10 @@ class TellingLogStore(LogStore[Record]):
         labels = self.new_labels()
         try:
             with self.open_log(home, log, check) as reading:
-                for block in reading.reader.blocks():
-                    for line in block.split(b"\n"):
-                        record = self.decoder.decode(line)
-                        if record is not None:
-                            labels.feed(record)
-                        if labels.has_told:
-                            return labels.id
+                for record in self.records_in(reading):
+                    labels.feed(record)
+                    if labels.has_told:
+                        return labels.id
         except (OSError, Unreadable):
             return None
         return None

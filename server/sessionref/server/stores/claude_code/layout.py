@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-__all__ = ("PROJECTS", "SUBAGENTS", "Place", "is_subagent_stem", "place_of")
+__all__ = ("PROJECTS", "SUBAGENTS", "Place", "is_project", "is_subagent_stem", "place_of")
 
 PROJECTS: Final = "projects"
 """The folder of the home with a folder for each working directory, which may be links."""
@@ -37,6 +37,11 @@ def place_of(key: str) -> Place | None:
     if match := _SESSION.fullmatch(key):
         return Place(match[1], match[2], is_subagent=is_subagent_stem(match[2]), is_flat=True)
     return None
+
+
+def is_project(folder: str) -> bool:
+    """Whether a folder of logs is a project's, and not that of a session's sub-agents."""
+    return folder.count("/") == 1
 
 
 def is_subagent_stem(stem: str) -> bool:

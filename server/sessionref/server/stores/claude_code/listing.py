@@ -7,13 +7,12 @@ names.
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from sessionref.server.stores.claude_code.layout import PROJECTS, is_subagent_stem
-from sessionref.server.stores.file_states import FRESH_NANOSECONDS
+from sessionref.server.stores.claude_code.layout import is_project, is_subagent_stem
+from sessionref.server.stores.file_states import is_settled
 from sessionref.server.stores.folders import Folder
 
 __all__ = ("NOTHING", "Contents", "Listings")
@@ -49,15 +48,14 @@ class Listings:
 
     def take(self, path: str, changed_ns: int, folder: Folder) -> Contents:
         """List a folder that was changed last at that time before it was opened. Raises OSError."""
-        is_project = path.count("/") == PROJECTS.count("/") + 1
+        # One that changed a moment ago may change again without a trace.
+        listed_for = changed_ns if is_settled(changed_ns) else _NEVER
         contents = Contents(
             tuple(name for name in folder.names() if name.endswith(_LOG)),
-            tuple(folder.folders_and_links()) if is_project else (),
+            tuple(folder.folders_and_links()) if is_project(path) else (),
         )
         with self._lock:
             self._forget(path)
-            # One that changed a moment ago may change again without a trace.
-            listed_for = changed_ns if changed_ns <= time.time_ns() - FRESH_NANOSECONDS else _NEVER
             self._known[path] = listed_for, contents
             self._stems(path).update(_subagents(contents))
         return contents
@@ -83,7 +81,7 @@ class Listings:
             self._stems(path).subtract(_subagents(listed[1]))
 
     def _stems(self, path: str) -> Counter[str]:
-        return self._flat if path.count("/") == 1 else self._nested
+        return self._flat if is_project(path) else self._nested
 
 
 def _subagents(contents: Contents) -> list[str]:

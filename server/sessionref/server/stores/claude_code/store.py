@@ -14,7 +14,7 @@ import msgspec
 from sessionref.server.store import CheckCancelled, Lesson
 from sessionref.server.stores.claude_code.conversation import ClaudeConversation
 from sessionref.server.stores.claude_code.labels import ClaudeLabels, Draft
-from sessionref.server.stores.claude_code.layout import PROJECTS, SUBAGENTS, is_subagent_stem, place_of
+from sessionref.server.stores.claude_code.layout import PROJECTS, SUBAGENTS, is_project, is_subagent_stem, place_of
 from sessionref.server.stores.claude_code.listing import NOTHING, Contents, Listings
 from sessionref.server.stores.claude_code.records import ClaudeRecord
 from sessionref.server.stores.claude_code.summaries import Summaries
@@ -43,7 +43,6 @@ class ClaudeCodeStore(LogStore[ClaudeRecord]):
 
     kind = "claude-code"
     watched = (PROJECTS,)
-    follows_links = True
 
     def __init__(self, home: Path, *, limits: ReadingLimits | None = None) -> None:
         super().__init__(home, ClaudeRecord, limits=limits)
@@ -136,15 +135,15 @@ class ClaudeCodeStore(LogStore[ClaudeRecord]):
         problem: OSError | Unreadable | None = None
         for group in self.group_folders(home):
             check()
-            is_project = group.count("/") == 1
-            if not is_project and not (is_subagent and (not owner or group.split("/")[-2] == owner)):
+            is_flat = is_project(group)
+            if not is_flat and not (is_subagent and (not owner or group.split("/")[-2] == owner)):
                 continue
             try:
                 if f"{stem}.jsonl" not in self._contents(home, group).logs:
                     continue
                 log = self.log_at(f"{group}/{stem}.jsonl")
                 if log is not None and self.has_content(home, log):
-                    (flat if is_project else nested).append(log)
+                    (flat if is_flat else nested).append(log)
             except FileNotFoundError:
                 continue
             except (OSError, Unreadable) as error:
@@ -164,7 +163,10 @@ class ClaudeCodeStore(LogStore[ClaudeRecord]):
 
     @contextmanager
     def open_folder(self, home: Folder, path: str) -> Generator[Folder]:
-        """Open a folder below the home, part by part. Raises OSError, Unreadable (outside-root) for a link."""
+        """Open a folder below the home, part by part.
+
+        Raises OSError, Unreadable (outside-root) for a link below those that may be some.
+        """
         with ExitStack() as stack:
             folder = home
             for level, name in enumerate(path.split("/")):
@@ -252,13 +254,10 @@ class ClaudeCodeStore(LogStore[ClaudeRecord]):
         found = {None if place is None else place.owner}
         try:
             with self.open_log(home, log, check) as reading:
-                for block in reading.reader.blocks():
-                    for line in block.split(b"\n"):
-                        record = self.decoder.decode(line)
-                        if record is not None:
-                            labels.feed(record)
-                        if labels.owner is not None:
-                            return found | {labels.owner}
+                for record in self.records_in(reading):
+                    labels.feed(record)
+                    if labels.owner is not None:
+                        return found | {labels.owner}
         except (OSError, Unreadable):
             return found
         return found

@@ -6,7 +6,6 @@ ends of its logs, made when a session first needs it: what lies further inside o
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 from array import array
@@ -190,14 +189,8 @@ def _titles(logs: dict[str, Ends]) -> dict[int, Summary]:
 
 def _end_parts(file: OpenFile) -> Iterator[bytes]:
     size = file.facts.st_size
-    yield _read(file, 0, min(size, 2 * END_BYTES) if size <= 2 * END_BYTES else END_BYTES)
-    if size > 2 * END_BYTES:
-        yield _read(file, size - END_BYTES, END_BYTES)
-
-
-def _read(file: OpenFile, start: int, count: int) -> bytes:
-    os.lseek(file.descriptor, start, os.SEEK_SET)
-    data = b""
-    while len(data) < count and (part := os.read(file.descriptor, count - len(data))):
-        data += part
-    return data
+    if size <= 2 * END_BYTES:
+        yield file.part(0, size)
+    else:
+        yield file.part(0, END_BYTES)
+        yield file.part(size - END_BYTES, END_BYTES)

@@ -5,6 +5,7 @@ Both belong to all threads, so that what one thread's row depends on is its own 
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sqlite3
@@ -17,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sessionref.server.store import CheckCancelled
-from sessionref.server.stores.file_states import FRESH_NANOSECONDS
+from sessionref.server.stores.file_states import is_settled
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.limits import ReadingLimits
 from sessionref.server.stores.problems import Unreadable
@@ -49,6 +50,8 @@ class _Table(NamedTuple):
     """The names in one file, and what the file was when they were read."""
 
     facts: object
+    """None if it must be read again, whatever it is then: it may have changed without a trace, or was not read."""
+
     names: Mapping[str, str]
     again_at: float = 0.0
     """Until then, as `time.monotonic` counts, the table is good enough."""
@@ -82,11 +85,11 @@ class ThreadNames:
         try:
             with Folder.root(self._home) as home, home.file(INDEX_NAME) as file:
                 facts = _facts_of(file.facts)
-                if facts == known.facts and (_is_settled(file.facts) or time.monotonic() < known.again_at):
+                if facts == known.facts and time.monotonic() < known.again_at:
                     return known
+                rest = math.inf if is_settled(file.facts.st_mtime_ns) else FRESH_REST_SECONDS
                 start = max(0, file.facts.st_size - INDEX_BYTES)
-                os.lseek(file.descriptor, start, os.SEEK_SET)
-                data = b"".join(iter(lambda: os.read(file.descriptor, INDEX_BYTES), b""))
+                data = file.part(start, INDEX_BYTES)
         except (FileNotFoundError, NotADirectoryError):
             return _EMPTY
         names: dict[str, str] = {}
@@ -97,22 +100,22 @@ class ThreadNames:
 
         scan = RecordScan(self._decoder, take)
         scan.feed(data.partition(b"\n")[2] if start else data)
-        return _Table(facts, names, time.monotonic() + FRESH_REST_SECONDS)
+        return _Table(facts, names, time.monotonic() + rest)
 
     def _stored(self, known: _Table, check: CheckCancelled) -> _Table:
         """The names in the newest database, which alone is in use."""
         newest = max(self._databases(), default=None)
         if newest is None:
             return _EMPTY
-        _, path, facts, is_settled = newest
-        if (path, facts) == known.facts and is_settled:
+        _, path, facts, can_be_kept = newest
+        if (path, facts) == known.facts:
             return known
         began = time.monotonic()
-        names = known.names
+        table = _Table(None, known.names)
         with suppress(OSError, Unreadable):
-            names = read_untouched(path, _read_names, check)
+            table = _Table((path, facts) if can_be_kept else None, read_untouched(path, _read_names, check))
         ended = time.monotonic()
-        return _Table((path, facts), names, ended + REST * (ended - began))
+        return table._replace(again_at=ended + REST * (ended - began))
 
     def _databases(self) -> Iterator[tuple[tuple[int, int], Path, list[tuple[int, int, int]], bool]]:
         """Every database by its generation and its last change, with its path, and what it and its log are."""
@@ -124,16 +127,11 @@ class ThreadNames:
             for generation, name in found:
                 files = [facts for path in (home / name, home / f"{name}-wal") if (facts := _facts(path)) is not None]
                 changed = max((file.st_mtime_ns for file in files), default=0)
-                yield (generation, changed), home / name, [*map(_facts_of, files)], all(map(_is_settled, files))
+                yield (generation, changed), home / name, [*map(_facts_of, files)], is_settled(changed)
 
 
 def _facts_of(file: os.stat_result) -> tuple[int, int, int]:
     return file.st_ino, file.st_size, file.st_mtime_ns
-
-
-def _is_settled(file: os.stat_result) -> bool:
-    """Whether another change of a file would show in its time."""
-    return file.st_mtime_ns < time.time_ns() - FRESH_NANOSECONDS
 
 
 def _facts(path: Path) -> os.stat_result | None:

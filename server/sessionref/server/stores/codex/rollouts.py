@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from sessionref.server.stores.file_states import FRESH_NANOSECONDS
+from sessionref.server.stores.file_states import is_settled
 from sessionref.server.stores.folders import Folder
 from sessionref.server.stores.folds import Log
 from sessionref.server.stores.problems import Unreadable
@@ -156,12 +156,12 @@ class RolloutFolders:
                 return
             listed = known.get(path)
             if listed is None or not listed.is_settled or listed[:2] != (facts.st_ino, facts.st_mtime_ns):
-                is_settled = facts.st_mtime_ns < time.time_ns() - FRESH_NANOSECONDS
+                can_be_kept = is_settled(facts.st_mtime_ns)
                 with self._open_folder(home, path) as folder:
                     names = folder.folders_and_links() if levels else []
                     paths = (f"{path}/{name}" for name in folder.names())
                     rollouts = tuple(rollout for at in paths if (rollout := rollout_at(at)) is not None)
-                listed = _Folder(facts.st_ino, facts.st_mtime_ns, is_settled, tuple(names), rollouts)
+                listed = _Folder(facts.st_ino, facts.st_mtime_ns, can_be_kept, tuple(names), rollouts)
         except (FileNotFoundError, NotADirectoryError):
             return
         except (OSError, Unreadable):

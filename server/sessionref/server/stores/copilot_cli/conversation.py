@@ -138,6 +138,11 @@ class CopilotConversation(ConversationFold[CopilotEvent]):
         """Let a text stand for the first of what was said; where there is none, nothing does."""
         first = [Said("user", summary, is_checkpoint=True)] if summary else []
         left, self.said, self.places = self.said[covered:], first, {}
+        shown = {said.stream for said in left}
+        for stream, pieces in self.streams.items():
+            if stream not in shown:
+                # Nobody counts them any more, so that they must not be kept.
+                pieces.clear()
         for said in left:
             self._say(said)
         self.text_bytes = sum(utf8_length(self._text(said)) for said in self.said)

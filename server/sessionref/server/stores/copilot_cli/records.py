@@ -77,6 +77,10 @@ class Context(msgspec.Struct, frozen=True):
     cwd: str | None = None
 
 
+class CrossSession(msgspec.Struct, frozen=True):
+    """Which session another's message comes from: it matters only that this is said."""
+
+
 class EventData(msgspec.Struct, frozen=True, rename="camel"):
     """What an event tells; each type has members of its own."""
 
@@ -89,7 +93,7 @@ class EventData(msgspec.Struct, frozen=True, rename="camel"):
     content: str | None = None
     source: str | None = None
     is_autopilot_continuation: bool = False
-    cross_session: Context | None = None
+    cross_session: CrossSession | None = None
     message_id: str | None = None
     delta_content: str | None = None
     phase: str | None = None

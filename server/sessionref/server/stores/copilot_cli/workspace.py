@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 from sessionref.server.stores.folders import OpenFile
@@ -25,9 +24,7 @@ _TEXT_TAGS: Final = (None, "!", "tag:yaml.org,2002:str")
 
 def workspace_title(file: OpenFile) -> str | None:
     """The name in an open file; None if there is none, or the file is none of these. Raises OSError."""
-    data = b""
-    while len(data) <= WORKSPACE_BYTES and (part := os.read(file.descriptor, WORKSPACE_BYTES + 1 - len(data))):
-        data += part
+    data = file.part(0, WORKSPACE_BYTES + 1)
     return title_in(data.decode("utf-8", "replace")) if len(data) <= WORKSPACE_BYTES else None
 
 

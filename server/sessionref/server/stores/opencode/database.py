@@ -26,6 +26,7 @@ _AHEAD_SECONDS: Final = 0.05
 """How long more is learnt than was asked for: about as long as it takes to copy a database."""
 
 _MAX_AHEAD: Final = 10_000
+"""Rows learnt ahead that are kept for whoever asks: as many as the sessions of a heavy user, a few megabytes."""
 
 Result = TypeVar("Result")
 

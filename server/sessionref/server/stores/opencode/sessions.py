@@ -16,6 +16,9 @@ __all__ = ("Session", "session_header", "session_stamp", "whole_number")
 MAX_NUMBER: Final = 1 << 53
 """Beyond it JavaScript, whose numbers these are, has no whole ones."""
 
+_STAMP_BYTES: Final = 16
+"""Two rows do not share so many bytes of a digest by chance."""
+
 _PLACEHOLDER: Final = re.compile(r"(?:New|Child) session - \d{4}-\d\d-\d\dT[\d:.]+Z")
 """What a session is called until its agent has thought of something (agent-stores section 6)."""
 
@@ -63,7 +66,7 @@ def session_header(session: Session, session_id: str, prompt: str | None) -> Ses
 
 def session_stamp(session: Session) -> bytes:
     """What changes whenever the row may have."""
-    return hashlib.blake2b(repr(session).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+    return hashlib.blake2b(repr(session).encode("utf-8", "surrogatepass"), digest_size=_STAMP_BYTES).digest()
 
 
 def whole_number(value: object) -> int | None:

@@ -65,6 +65,7 @@ class OpencodeStore(AgentStore):
                 return {}
             databases_changed = (database.changed_ns() for database in self._databases().values())
             changed = max(folder_changed, self._tree.changed_ns(), *databases_changed)
+            # The time alone would leave what cannot be looked into untried until something changes.
             tries = time.monotonic_ns() // _AGAIN_NANOSECONDS if self._problems else 0
             return {_GROUP: changed - tries}
 
@@ -183,9 +184,8 @@ class OpencodeStore(AgentStore):
         if self._named is not None and self._named.exists():
             name = next((name for name, path in paths.items() if path == self._named), _NAMED)
             paths = {name: self._named} | paths
-        for name in paths.keys() - self._opened.keys():
-            self._opened[name] = Database(paths[name])
-        return {name: self._opened[name] for name in paths}
+        # Of two threads that meet here both get the one that stays.
+        return {name: self._opened.setdefault(name, Database(path)) for name, path in paths.items()}
 
     def _file_stamp(self, key: str) -> bytes | None:
         try:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -30,7 +29,6 @@ SESSIONS: Final = "storage/session"
 _MESSAGES: Final = "storage/message"
 _PARTS: Final = "storage/part"
 _SUFFIX: Final = ".json"
-_PIECE_BYTES: Final = 1024 * 1024
 
 
 class Dated(msgspec.Struct, frozen=True):
@@ -62,7 +60,7 @@ class Tree:
         found: dict[str, tuple[int, str]] = {}
         with Folder.root(self._home) as home:
             try:
-                with self._folder(home, SESSIONS) as folder:
+                with home.below(SESSIONS) as folder:
                     projects = [f"{SESSIONS}/{name}" for name in folder.folders_and_links()]
             except FileNotFoundError:
                 return {}
@@ -71,7 +69,7 @@ class Tree:
             for project in projects:
                 check()
                 try:
-                    with self._folder(home, project) as folder:
+                    with home.below(project) as folder:
                         names = [name for name in folder.names() if name.endswith(_SUFFIX)]
                         rows = [(*self._id_in(folder, project, name, limits), f"{project}/{name}") for name in names]
                 except FileNotFoundError:
@@ -90,7 +88,7 @@ class Tree:
     def session(self, key: str, limits: ReadingLimits) -> Session:
         """The session in a file."""
         place, _, name = key.rpartition("/")
-        with Folder.root(self._home) as home, self._folder(home, place) as folder:
+        with Folder.root(self._home) as home, home.below(place) as folder:
             found = RecordDecoder(SessionFile, limits).decode(_content(folder, name, limits))
         if found is None or not found.id:
             raise corrupt()
@@ -139,6 +137,7 @@ class Tree:
                 known = self._ids[key] = (state, session.id, session.updated_at or 0)
             return known[1:]
         except (OSError, Unreadable):
+            # It shows itself when the session is learnt.
             return stem_of(name), 0
 
     def _messages(
@@ -150,7 +149,7 @@ class Tree:
             names = self._names(home, _MESSAGES, native_id)
             if not names:
                 return
-            with self._folder(home, f"{_MESSAGES}/{native_id}") as folder:
+            with home.below(f"{_MESSAGES}/{native_id}") as folder:
                 order: list[tuple[float, str]] = []
                 for name in names:
                     check()
@@ -167,7 +166,7 @@ class Tree:
             names = self._names(home, _PARTS, message_id)
             if not names:
                 return
-            with self._folder(home, f"{_PARTS}/{message_id}") as folder:
+            with home.below(f"{_PARTS}/{message_id}") as folder:
                 for name in names:
                     check()
                     yield stem_of(name), _content(folder, name, limits)
@@ -177,19 +176,10 @@ class Tree:
         if not _is_name(name):
             raise Unreadable(ReadFailedReason.OUTSIDE_ROOT)
         try:
-            with self._folder(home, f"{place}/{name}") as folder:
+            with home.below(f"{place}/{name}") as folder:
                 return [name for name in folder.names() if name.endswith(_SUFFIX)]
         except FileNotFoundError:
             return []
-
-    @contextmanager
-    def _folder(self, home: Folder, path: str) -> Generator[Folder]:
-        """A folder below the home, opened part by part so that no link is followed."""
-        with ExitStack() as stack:
-            folder = home
-            for name in path.split("/"):
-                folder = stack.enter_context(folder.folder(name))
-            yield folder
 
 
 def stem_of(key: str) -> str:
@@ -210,8 +200,4 @@ def _content(folder: Folder, name: str, limits: ReadingLimits) -> bytes:
     with folder.file(name) as file:
         if file.facts.st_size > limits.line_bytes:
             raise too_large(limits.line_bytes)
-        left, pieces = file.facts.st_size, list[bytes]()
-        while left > 0 and (piece := os.read(file.descriptor, min(left, _PIECE_BYTES))):
-            pieces.append(piece)
-            left -= len(piece)
-        return b"".join(pieces)
+        return file.part(0, file.facts.st_size)

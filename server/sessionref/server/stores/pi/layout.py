@@ -47,7 +47,7 @@ def _named_in_settings(path: Path) -> str | None:
         # Settings may lie behind a link, as people keep theirs; what is no file must not block.
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
         with OpenFile(descriptor) as file:
-            settings = as_object(json.loads(os.read(file.descriptor, SETTINGS_BYTES)))
+            settings = as_object(json.loads(file.part(0, SETTINGS_BYTES)))
         named = (settings or {}).get("sessionDir")
         return named if isinstance(named, str) and named and b"\0" not in os.fsencode(named) else None
     except (OSError, ValueError, RecursionError):

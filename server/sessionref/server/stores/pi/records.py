@@ -70,7 +70,7 @@ def version_of(header: PiRecord) -> Any:
 
 
 def message_text(message: Message) -> str:
-    """The text blocks of a message, a line feed between them; blank ones count for nothing."""
+    """The text blocks of a message, a line feed between them; empty ones count for nothing."""
     if isinstance(message.content, str):
         return message.content
     return "\n".join(block.text for block in message.content or () if block.type == "text" and block.text)

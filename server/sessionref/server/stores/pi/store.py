@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from sessionref.server.stores.file_states import FRESH_NANOSECONDS
+from sessionref.server.stores.file_states import is_settled
 from sessionref.server.stores.folders import Folder, folders_below
 from sessionref.server.stores.folds import Log
 from sessionref.server.stores.limits import ReadingLimits
@@ -73,10 +72,10 @@ class PiStore(TellingLogStore[PiRecord]):
             listed_for, names = self._known.get(project, (None, list[str]()))
             if listed_for != changed_ns:
                 # One that changed a moment ago may change again without a trace.
-                is_settled = changed_ns <= time.time_ns() - FRESH_NANOSECONDS
+                can_be_kept = is_settled(changed_ns)
                 with home.folder(project) as folder:
                     names = folder.folders_and_links()
-                self._known[project] = changed_ns if is_settled else None, names
+                self._known[project] = changed_ns if can_be_kept else None, names
         except (OSError, Unreadable):
             # It shows itself when it is opened for its files.
             return []

@@ -20,7 +20,6 @@ from sessionref.server.stores.qwen_code.records import (
     is_known,
     is_prompt,
     prompt_text,
-    sent_text,
     summary_of,
 )
 
@@ -58,15 +57,16 @@ class QwenConversation(ConversationFold[QwenRecord]):
     def feed(self, record: QwenRecord) -> None:
         """Take the next record. Raises Unreadable (newer-format)."""
         check_engine(record)
-        if not is_known(record):
-            self.unknown_records += 1
-        else:
+        if is_known(record):
             self.has_known_records = True
+        else:
+            self.unknown_records += 1
         self.working_directory = self.working_directory or record.cwd
         if record.is_sidechain and not self.is_subagent:
             return
         if record.uuid is None:
-            self.unknown_records += record.message is not None
+            # It has no place in the tree; one of an unknown type is counted already.
+            self.unknown_records += record.message is not None and is_known(record)
             return
         kind, text, sent = _told(record)
         if kind in ("prompt", "reply") and not text and (record.message is None or record.message.parts is None):
@@ -123,7 +123,7 @@ def _told(record: QwenRecord) -> tuple[Kind, str, tuple[str, ...]]:
     """What a record tells: its kind, its text, and the texts as the model got them."""
     payload = record.system_payload
     if is_prompt(record):
-        text, sent = prompt_text(record), sent_text(record)
+        text, sent = prompt_text(record), content_text(record.message)
         return "prompt", text, () if text == sent else (sent,)
     if record.type == "assistant":
         return "reply", content_text(record.message), ()

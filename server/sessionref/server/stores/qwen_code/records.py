@@ -22,7 +22,6 @@ __all__ = (
     "is_known",
     "is_prompt",
     "prompt_text",
-    "sent_text",
     "summary_of",
 )
 
@@ -132,11 +131,6 @@ def prompt_text(record: QwenRecord) -> str:
     """A prompt as it was shown to whoever typed it, without what hooks and files added."""
     shown = record.system_payload.display_text
     return content_text(record.message) if shown is None else shown
-
-
-def sent_text(record: QwenRecord) -> str:
-    """A message as the model got it."""
-    return content_text(record.message)
 
 
 def is_answered_locally(payload: Payload) -> bool:
