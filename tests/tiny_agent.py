@@ -150,7 +150,7 @@ def line(kind: str, text: str = "", **more: Any) -> bytes:
     return json.dumps({"type": kind, "text": text, **more}).encode() + b"\n"
 
 
-HEAD = line("head", "/work")
+HEAD = line("head", "/srv")
 FIRST = [HEAD, line("user", "one"), line("assistant", "two" + PADDING)]
 
 

@@ -55,7 +55,7 @@ def _claude_code(home: Path, size: int) -> tuple[str, Path]:
                 "parentUuid": parent,
                 "isSidechain": False,
                 "userType": "external",
-                "cwd": "/work/almanac",
+                "cwd": "/srv/almanac",
                 "sessionId": SESSION,
                 "version": "2.1.210",
                 "type": kind,
@@ -78,7 +78,7 @@ def _claude_code(home: Path, size: int) -> tuple[str, Path]:
                 yield record("user", [result], toolUseResult={"stdout": text[:400]})
             yield record("assistant", [{"type": "text", "text": reply}])
 
-    return SESSION, _write_lines(home / "projects" / "-work-almanac" / f"{SESSION}.jsonl", records())
+    return SESSION, _write_lines(home / "projects" / "-srv-almanac" / f"{SESSION}.jsonl", records())
 
 
 def _codex(home: Path, size: int) -> tuple[str, Path]:
@@ -86,7 +86,7 @@ def _codex(home: Path, size: int) -> tuple[str, Path]:
         return {"type": "message", "role": role, "content": [{"type": kind, "text": text}], **more}
 
     def records() -> Iterator[dict[str, Any]]:
-        meta = {"id": SESSION, "timestamp": _TIME, "cwd": "/work/almanac", "cli_version": "0.171.0", "source": "cli"}
+        meta = {"id": SESSION, "timestamp": _TIME, "cwd": "/srv/almanac", "cli_version": "0.171.0", "source": "cli"}
         yield {"timestamp": _TIME, "type": "session_meta", "payload": meta}
         for prompt, outputs, reply in _turns(size):
             kinds = {"content_item_kinds": ["user.text"]}
@@ -107,7 +107,7 @@ def _copilot_cli(home: Path, size: int) -> tuple[str, Path]:
         return {"type": kind, "data": data, "id": str(uuid.uuid4()), "timestamp": _TIME, "parentId": None}
 
     def records() -> Iterator[dict[str, Any]]:
-        start = {"sessionId": SESSION, "version": 1, "startTime": _TIME, "context": {"cwd": "/work/almanac"}}
+        start = {"sessionId": SESSION, "version": 1, "startTime": _TIME, "context": {"cwd": "/srv/almanac"}}
         yield record("session.start", start)
         for prompt, outputs, reply in _turns(size):
             yield record("user.message", {"content": prompt, "transformedContent": f"<now>…</now>\n{prompt}"})
@@ -122,7 +122,7 @@ def _copilot_cli(home: Path, size: int) -> tuple[str, Path]:
 
 def _pi(home: Path, size: int) -> tuple[str, Path]:
     def records() -> Iterator[dict[str, Any]]:
-        yield {"type": "session", "version": 3, "id": SESSION, "timestamp": _TIME, "cwd": "/work/almanac"}
+        yield {"type": "session", "version": 3, "id": SESSION, "timestamp": _TIME, "cwd": "/srv/almanac"}
         count = 0
 
         def record(role: str, content: list[dict[str, Any]]) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def _pi(home: Path, size: int) -> tuple[str, Path]:
             yield record("assistant", [{"type": "text", "text": reply}])
 
     name = f"2026-11-30T08-00-00-000Z_{SESSION}.jsonl"
-    return SESSION, _write_lines(home / "sessions" / "--work-almanac--" / name, records())
+    return SESSION, _write_lines(home / "sessions" / "--srv-almanac--" / name, records())
 
 
 def _opencode(home: Path, size: int) -> tuple[str, Path]:
@@ -163,7 +163,7 @@ def _opencode(home: Path, size: int) -> tuple[str, Path]:
             "CREATE INDEX part_message_idx ON part (message_id);"
         )
         database.execute(
-            "INSERT INTO session VALUES (?, 'p', NULL, 's', '/work/almanac', 'Long', '1.18.33', NULL, ?, ?, NULL)",
+            "INSERT INTO session VALUES (?, 'p', NULL, 's', '/srv/almanac', 'Long', '1.18.33', NULL, ?, ?, NULL)",
             (session, _MILLISECONDS, _MILLISECONDS),
         )
 

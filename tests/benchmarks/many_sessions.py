@@ -44,7 +44,7 @@ def _rows(kind: str, folder: Path, sessions: int) -> list[list[str]]:
             home.name(number),
             [("user", f"the harbour ferry of {number}"), ("assistant", "It is late.")],
             title=f"Harbour ferry {number}",
-            cwd=f"/work/{number % PROJECTS}",
+            cwd=f"/srv/{number % PROJECTS}",
             created_at=1_790_000_000_000 + number,
         )
     old = time.time() - OLD_SECONDS

@@ -40,7 +40,7 @@ def run(fixture: StoreFixture, capfd: pytest.CaptureFixture[str]) -> Run:
 
 def write(fixture: StoreFixture, number: int, title: str = "Title") -> str:
     name = fixture.name(number)
-    fixture.write(name, [("user", "hello"), ("assistant", "well met")], title=title, cwd=f"/work/{number}")
+    fixture.write(name, [("user", "hello"), ("assistant", "well met")], title=title, cwd=f"/srv/{number}")
     return name
 
 
@@ -51,7 +51,7 @@ def test_candidates_are_a_table_that_says_which_agent_had_each_session(fixture: 
     assert code == 0
     heading, row = said.splitlines()
     assert heading.split() == ["TITLE", "DIRECTORY", "CREATED", "ORIGIN", "MENTION"]
-    assert row.startswith("Tide tables  /work/1")
+    assert row.startswith("Tide tables  /srv/1")
     assert "  pi  " in row
     assert "  @[Tide tables](dsh-session:" in row
 

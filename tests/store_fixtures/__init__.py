@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, Literal, Protocol, cast, get_args
 
 from sessionref.server.store import CataloguedStore
+from sessionref.server.stores.registry import open_stores
 
 __all__ = (
     "CREATED_AT",
@@ -25,6 +26,7 @@ __all__ = (
     "Traits",
     "Turn",
     "open_fixture",
+    "open_named",
     "traits_of",
 )
 
@@ -116,7 +118,7 @@ class StoreFixture(Protocol):
         talk: Sequence[Turn],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         """Write a session as the agent does in its newest format; returns the file that holds it."""
@@ -142,6 +144,13 @@ class StoreFixture(Protocol):
         text. lone-surrogate: its first turn has an escaped lone surrogate before its text.
         """
         ...
+
+
+def open_named(kind: str, home: Path) -> CataloguedStore:
+    """A store of a home, as `--store KIND:home` opens it."""
+    (store,) = open_stores([f"{kind}:{home}"], {})
+    assert isinstance(store, CataloguedStore)
+    return store
 
 
 def open_fixture(kind: str, home: Path) -> StoreFixture:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from store_fixtures import Damage, Turn
+from sessionref.server.store import CataloguedStore
+from store_fixtures import Damage, Turn, open_named
 
 __all__ = ("LogFixture", "iso", "lines_of")
 
@@ -20,6 +21,10 @@ class LogFixture:
     def __init__(self, home: Path) -> None:
         self.home = home
         self.logs: dict[str, Path] = {}
+
+    def open(self) -> CataloguedStore:
+        """A store of the home."""
+        return open_named(self.kind, self.home)
 
     def records(self, name: str, talk: Sequence[Turn]) -> list[dict[str, Any]]:
         """The records that these turns add to a session, one a turn."""

@@ -168,7 +168,7 @@ def test_a_catalogue_follows_every_change_and_a_restart_knows_it_all(
     assert is_followed() == 0
     path = agent.write(agent.name(1), [*TALK, *LONG])
     assert is_followed() == 1
-    agent.write(agent.name(2), TALK, title="Two", created_at=CREATED_AT + 1000, cwd="/work/there")
+    agent.write(agent.name(2), TALK, title="Two", created_at=CREATED_AT + 1000, cwd="/srv/there")
     assert is_followed() == 2
     agent.append(agent.name(1), MORE)
     assert is_followed() == 2
@@ -241,7 +241,7 @@ def test_a_file_below_a_watched_folder_tells_which_session_changed(agent: StoreF
 def test_keys_are_unique_and_below_the_home_and_two_homes_are_two_places(agent: StoreFixture, kind: str) -> None:
     agent.create()
     for number in range(3):
-        agent.write(agent.name(number), TALK, cwd=f"/work/{number}")
+        agent.write(agent.name(number), TALK, cwd=f"/srv/{number}")
     store = agent.open()
     keys = [key for group in store.groups() for key in store.keys(group, never_cancelled)]
     other = open_fixture(kind, agent.home.parent / "other")

@@ -37,13 +37,13 @@ def damaged(agent: StoreFixture, damage: Damage) -> tuple[CataloguedStore, str]:
 @every_kind
 def test_a_capture_is_the_conversation_in_its_order_and_byte_for_byte(agent: StoreFixture, kind: str) -> None:
     agent.create()
-    agent.write(agent.name(1), TALK, cwd="/work/ünï code")
+    agent.write(agent.name(1), TALK, cwd="/srv/ünï code")
     agent.write(agent.name(2), [("user", "something else"), ("assistant", "entirely")])
     session_id = agent.session_id(agent.name(1))
     capture = agent.open().capture(session_id, never_cancelled)
 
     assert turns_of(capture) == TALK
-    assert (capture.session_id, capture.cwd) == (session_id, "/work/ünï code")
+    assert (capture.session_id, capture.cwd) == (session_id, "/srv/ünï code")
     assert capture.format_version == traits_of(kind).format_version
     assert capture.diagnostics == []
 

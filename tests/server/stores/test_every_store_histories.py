@@ -78,7 +78,7 @@ class Histories(RuleBasedStateMachine):
         number=st.integers(0, 4),
         talk=talks,
         title=st.none() | st.sampled_from(["One", "Töö", "x" * 100]),
-        cwd=st.sampled_from(["/work/here", "/work/there"]),
+        cwd=st.sampled_from(["/srv/here", "/srv/there"]),
         created_at=st.integers(0, 2),
     )
     def write(self, number: int, talk: list[Turn], title: str | None, cwd: str, created_at: int) -> None:

@@ -20,14 +20,14 @@ def test_there_are_kinds_to_test() -> None:
 @every_kind
 def test_a_row_has_the_id_title_directory_and_times_of_its_session(agent: StoreFixture) -> None:
     agent.create()
-    agent.write(agent.name(1), TALK, title="A title", cwd="/work/elsewhere", created_at=CREATED_AT + DAY)
-    agent.write(agent.name(2), TALK, title="Another", cwd="/work/ünï code")
+    agent.write(agent.name(1), TALK, title="A title", cwd="/srv/elsewhere", created_at=CREATED_AT + DAY)
+    agent.write(agent.name(2), TALK, title="Another", cwd="/srv/ünï code")
 
     rows = rows_of(agent.open())
 
     one, two = (rows[agent.session_id(agent.name(number))] for number in (1, 2))
-    assert (one.title, one.cwd, one.created_at) == ("A title", "/work/elsewhere", CREATED_AT + DAY)
-    assert (two.title, two.cwd, two.created_at) == ("Another", "/work/ünï code", CREATED_AT)
+    assert (one.title, one.cwd, one.created_at) == ("A title", "/srv/elsewhere", CREATED_AT + DAY)
+    assert (two.title, two.cwd, two.created_at) == ("Another", "/srv/ünï code", CREATED_AT)
     assert not one.is_subagent
     assert len(rows) == 2
     assert unlisted_of(agent.open()) == []

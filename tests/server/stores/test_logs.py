@@ -124,7 +124,7 @@ def test_without_its_title_a_long_log_is_read_no_further_than_its_first_records(
     (lesson,) = lessons
 
     assert lesson is not None
-    assert (lesson.has_title, lesson.resume, lesson.header.cwd) == (False, b"", "/work")
+    assert (lesson.has_title, lesson.resume, lesson.header.cwd) == (False, b"", "/srv")
     assert spent < 20_000
     assert tiny.learn(lesson).header.title == "Late"
 

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from sessionref.server.store import CataloguedStore
-from sessionref.server.stores.claude_code import open_store
 from store_fixtures import CREATED_AT, Traits, Turn
 from store_fixtures.logs import LogFixture, iso
 
@@ -26,12 +24,6 @@ class Fixture(LogFixture):
         self._leaves: dict[str, str | None] = {}
         self._records = 0
 
-    def open(self) -> CataloguedStore:
-        """A store of the folder."""
-        store = open_store(self.home)
-        assert isinstance(store, CataloguedStore)
-        return store
-
     def name(self, number: int) -> str:
         """A UUID."""
         return f"7d0c5bd4-91a0-4e0e-8a65-{number:012x}"
@@ -46,7 +38,7 @@ class Fixture(LogFixture):
         talk: Sequence[Turn],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         """A file in the folder of its working directory."""

@@ -15,7 +15,7 @@ __all__ = ("TALK", "ids_in", "put_subagent", "said_by", "write")
 TALK: list[Turn] = [("user", "the prompt"), ("assistant", "the answer")]
 
 
-def write(home: Fixture, number: int, *, cwd: str = "/work/here", talk: list[Turn] | None = None) -> Path:
+def write(home: Fixture, number: int, *, cwd: str = "/srv/here", talk: list[Turn] | None = None) -> Path:
     """Write a session; returns its file."""
     return home.write(home.name(number), TALK if talk is None else talk, cwd=cwd)
 

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sessionref.server.store import CataloguedStore
-from sessionref.server.stores.codex import open_store
 from store_fixtures import CREATED_AT, Turn
 from store_fixtures.codex.rollouts import event, message, meta, name_line, rollout_path
 from store_fixtures.logs import LogFixture, lines_of
@@ -24,12 +22,6 @@ class Fixture(LogFixture):
         super().__init__(home)
         self._ordinals: dict[str, int] = {}
 
-    def open(self) -> CataloguedStore:
-        """A store of the folder."""
-        store = open_store(self.home)
-        assert isinstance(store, CataloguedStore)
-        return store
-
     def name(self, number: int) -> str:
         """A UUID of version 7."""
         return f"01a229e5-1451-7af3-be4c-{number:012x}"
@@ -40,7 +32,7 @@ class Fixture(LogFixture):
         talk: Sequence[Turn],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         """A rollout in the folder of its day, and a line of the index for its title."""

@@ -15,9 +15,7 @@ def record(type: str, payload: dict[str, Any], **members: Any) -> dict[str, Any]
     return {"timestamp": iso(CREATED_AT), "type": type, "payload": payload, **members}
 
 
-def meta(
-    thread_id: str, *, cwd: str | None = "/work/here", created_at: int = CREATED_AT, **more: Any
-) -> dict[str, Any]:
+def meta(thread_id: str, *, cwd: str | None = "/srv/here", created_at: int = CREATED_AT, **more: Any) -> dict[str, Any]:
     """The header of a rollout; with its instructions it is longer than a first read."""
     payload: dict[str, Any] = {
         "session_id": thread_id,

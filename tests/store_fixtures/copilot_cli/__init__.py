@@ -8,8 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sessionref.server.store import CataloguedStore
-from sessionref.server.stores.copilot_cli import open_store
 from store_fixtures import CREATED_AT, Traits, Turn
 from store_fixtures.logs import LogFixture, iso
 
@@ -22,12 +20,6 @@ class Fixture(LogFixture):
     kind = "copilot-cli"
     # Nothing is looked for beside the folder of sessions; there, a log that an update has moved stays behind.
     traits = Traits(has_projects=False)
-
-    def open(self) -> CataloguedStore:
-        """A store of the folder."""
-        store = open_store(self.home)
-        assert isinstance(store, CataloguedStore)
-        return store
 
     def name(self, number: int) -> str:
         """A UUID."""
@@ -43,7 +35,7 @@ class Fixture(LogFixture):
         talk: Sequence[Turn],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         """A folder with the log, and with what the agent notes if the session has a name."""
@@ -82,7 +74,7 @@ class Fixture(LogFixture):
         more: dict[str, Any],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         folder = self.home / "session-state" / name
@@ -95,9 +87,7 @@ class Fixture(LogFixture):
         )
 
 
-def start(
-    name: str | None, cwd: str | None = "/work/here", created_at: int = CREATED_AT, **more: Any
-) -> dict[str, Any]:
+def start(name: str | None, cwd: str | None = "/srv/here", created_at: int = CREATED_AT, **more: Any) -> dict[str, Any]:
     """The event that a session starts with."""
     data: dict[str, Any] = {"version": 1, "producer": "copilot-agent", "startTime": iso(created_at)}
     if name is not None:

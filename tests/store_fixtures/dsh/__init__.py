@@ -57,7 +57,7 @@ class Fixture(LogFixture):
         talk: Sequence[Turn],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         """A log in the folder of its working directory."""
@@ -70,12 +70,12 @@ class Fixture(LogFixture):
     def write_subagent(self, name: str, parent: str, talk: Sequence[Turn]) -> str:
         """A log beside its parent's, whose header says what it is."""
         more = {"parentSession": parent, "origin": "subagent", "delegationDepth": 1}
-        self._write(name, talk, None, header=more, cwd="/work/here", created_at=CREATED_AT)
+        self._write(name, talk, None, header=more, cwd="/srv/here", created_at=CREATED_AT)
         return name
 
     def write_newer(self, name: str) -> None:
         """A log of the next generation."""
-        self.logs[name] = DshHome(self.home).write(name, version=VERSION + 1, cwd="/work/here")
+        self.logs[name] = DshHome(self.home).write(name, version=VERSION + 1, cwd="/srv/here")
 
     def is_turn(self, record: dict[str, Any]) -> bool:
         """Whether a record is a message of the user or an answer."""

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sessionref.server.store import CataloguedStore
-from sessionref.server.stores.opencode import open_store
-from store_fixtures import CREATED_AT, USUAL_COSTS, Damage, Traits, Turn
+from store_fixtures import CREATED_AT, USUAL_COSTS, Damage, Traits, Turn, open_named
 from store_fixtures.logs import iso
 from store_fixtures.opencode.rows import V1, connected, put_message, put_part, put_session, text_of
 
@@ -29,9 +28,7 @@ class Fixture:
 
     def open(self) -> CataloguedStore:
         """A store of the folder."""
-        store = open_store(self.home)
-        assert isinstance(store, CataloguedStore)
-        return store
+        return open_named(self.kind, self.home)
 
     def session_id(self, name: str) -> str:
         """The kind and the native id."""
@@ -52,7 +49,7 @@ class Fixture:
         talk: Sequence[Turn],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         """A row, and one for each message and each part."""
@@ -66,7 +63,7 @@ class Fixture:
 
     def write_subagent(self, name: str, parent: str, talk: Sequence[Turn]) -> str:
         """A session with a parent."""
-        self._put(name, talk, "Look into it (@general subagent)", "/work/here", CREATED_AT, parent)
+        self._put(name, talk, "Look into it (@general subagent)", "/srv/here", CREATED_AT, parent)
         return name
 
     def write_newer(self, name: str) -> None:

@@ -61,7 +61,7 @@ def connected(path: Path, tables: str = "") -> Generator[sqlite3.Connection]:
 
 def put_session(connection: sqlite3.Connection, native_id: str, *, table: str = "session", **columns: Any) -> None:
     """A session's row; what is not given is as in any."""
-    usual = {"project_id": "global", "slug": "quiet-river", "directory": "/work/here", "title": "A title"}
+    usual = {"project_id": "global", "slug": "quiet-river", "directory": "/srv/here", "title": "A title"}
     times = {"version": "1.18.33", "time_created": CREATED_AT, "time_updated": CREATED_AT}
     row = {"id": native_id, **usual, **times, **columns}
     places = ", ".join("?" * len(row))

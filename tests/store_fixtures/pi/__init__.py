@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sessionref.server.store import CataloguedStore
-from sessionref.server.stores.pi import open_store
 from store_fixtures import CREATED_AT, Turn
 from store_fixtures.logs import LogFixture, iso
 
@@ -23,12 +21,6 @@ class Fixture(LogFixture):
         super().__init__(home)
         self._leaves: dict[str, str | None] = {}
 
-    def open(self) -> CataloguedStore:
-        """A store of the folder."""
-        store = open_store(self.home)
-        assert isinstance(store, CataloguedStore)
-        return store
-
     def name(self, number: int) -> str:
         """A UUID."""
         return f"019c4b43-1451-7af3-be4c-{number:012x}"
@@ -43,7 +35,7 @@ class Fixture(LogFixture):
         talk: Sequence[Turn],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         """A file in the folder of its working directory."""
@@ -74,7 +66,7 @@ class Fixture(LogFixture):
         self._leaves[name] = None
         native_id = f"{parent}/{name}/run-0"
         log = self.logs[parent]
-        header = {"type": "session", "version": 3, "id": name, "timestamp": iso(CREATED_AT), "cwd": "/work/here"}
+        header = {"type": "session", "version": 3, "id": name, "timestamp": iso(CREATED_AT), "cwd": "/srv/here"}
         records = [header, *self.records(name, talk)]
         self.put(native_id, log.with_suffix("") / name / "run-0" / "session.jsonl", records)
         return native_id

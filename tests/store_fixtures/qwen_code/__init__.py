@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sessionref.server.store import CataloguedStore
-from sessionref.server.stores.qwen_code import open_store
 from store_fixtures import CREATED_AT, Turn
 from store_fixtures.logs import LogFixture, iso
 
@@ -23,12 +21,6 @@ class Fixture(LogFixture):
         super().__init__(home)
         self._leaves: dict[str, str | None] = {}
 
-    def open(self) -> CataloguedStore:
-        """A store of the folder."""
-        store = open_store(self.home)
-        assert isinstance(store, CataloguedStore)
-        return store
-
     def name(self, number: int) -> str:
         """A UUID."""
         return f"27d495d1-de2d-449d-af11-{number:012x}"
@@ -43,7 +35,7 @@ class Fixture(LogFixture):
         talk: Sequence[Turn],
         *,
         title: str | None = None,
-        cwd: str | None = "/work/here",
+        cwd: str | None = "/srv/here",
         created_at: int = CREATED_AT,
     ) -> Path:
         """A file in the folder of its working directory."""
@@ -78,7 +70,7 @@ class Fixture(LogFixture):
     def write_subagent(self, name: str, parent: str, talk: Sequence[Turn]) -> str:
         """A log in the folder of its parent's sub-agents."""
         folder = self.logs[parent].parent.with_name("subagents") / parent
-        told = {"isSidechain": True, "agentId": name, "sessionId": parent, "cwd": "/work/here"}
+        told = {"isSidechain": True, "agentId": name, "sessionId": parent, "cwd": "/srv/here"}
         records = [record | told for record in self.records(name, talk)]
         self.put(name, folder / f"agent-{name}.jsonl", records)
         return f"{parent}/agent-{name}"

@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from sessionref.server.store import ConversationItem, Diagnostic, SessionHeader
+from sessionref.server.store import Capture, ConversationItem, Diagnostic, SessionHeader
 from sessionref.server.stores.position import encode_state
 from sessionref.server.stores.records import Record, ScanCounts
 
-__all__ = ("ConversationFold", "LabelFold", "Log", "SavedFold", "saved_fold", "scan_diagnostics")
+__all__ = ("ConversationFold", "LabelFold", "Log", "SavedFold", "capture_of", "saved_fold", "scan_diagnostics")
 
 Fold = TypeVar("Fold", bound=msgspec.Struct)
 
@@ -78,6 +78,18 @@ def saved_fold(counts: ScanCounts, fold: msgspec.Struct) -> SavedFold | None:
     """What to keep of a fold; None if it cannot be encoded, as `encode_state` says."""
     encoded = encode_state(fold)
     return None if encoded is None else SavedFold(counts, msgspec.Raw(encoded))
+
+
+def capture_of(session_id: str, fold: ConversationFold[Record], counts: ScanCounts, *, is_torn: bool) -> Capture:
+    """What a fold comes to once all records were fed to it. Raises Unreadable if this is no session."""
+    return Capture(
+        session_id=session_id,
+        cwd=fold.cwd,
+        format_version=None,
+        captured_through_seq=counts.last_record,
+        items=fold.items(),
+        diagnostics=scan_diagnostics(counts, is_torn=is_torn, unknown_records=fold.unknown_records),
+    )
 
 
 def scan_diagnostics(counts: ScanCounts, *, is_torn: bool, unknown_records: int) -> list[Diagnostic]:

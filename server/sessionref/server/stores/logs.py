@@ -15,10 +15,10 @@ from typing import Final, Generic, NamedTuple
 import msgspec
 
 from sessionref.protocol.errors import ReadFailedReason
-from sessionref.server.store import Capture, CheckCancelled, Lesson, SavedCapture, SessionHeader
+from sessionref.server.store import CheckCancelled, Lesson, SavedCapture, SessionHeader
 from sessionref.server.stores.file_states import file_state
 from sessionref.server.stores.folders import Folder, OpenFile
-from sessionref.server.stores.folds import ConversationFold, LabelFold, Log, SavedFold, saved_fold, scan_diagnostics
+from sessionref.server.stores.folds import ConversationFold, LabelFold, Log, SavedFold, capture_of, saved_fold
 from sessionref.server.stores.frames import LogReader
 from sessionref.server.stores.limits import ReadingLimits
 from sessionref.server.stores.log_files import LogFiles
@@ -116,14 +116,7 @@ class LogStore(LogFiles, Generic[Record]):
             if known is not None and known_fold is not None and is_continued:
                 fold, counts = known_fold, known.saved.counts
             is_torn = not self.scan(reading, fold, counts)
-            capture = Capture(
-                session_id=session_id,
-                cwd=fold.cwd,
-                format_version=None,
-                captured_through_seq=counts.last_record,
-                items=fold.items(),
-                diagnostics=scan_diagnostics(counts, is_torn=is_torn, unknown_records=fold.unknown_records),
-            )
+            capture = capture_of(session_id, fold, counts, is_torn=is_torn)
             is_news = known is None or not is_continued or reading.reader.position != known.position.offset
             # A short log is read as fast as a state.
             is_long = is_continued or reading.reader.block_bytes >= self.limits.saved_from_bytes

@@ -90,11 +90,11 @@ def test_a_session_was_created_at_its_first_time_and_in_its_first_directory() ->
         custom("no time"),
         typed("inner", isSidechain=True, timestamp="2026-01-01T00:00:01Z", cwd="/inner"),
         typed("x", timestamp="2026-01-01T00:00:02Z", cwd=""),
-        spoken("y", timestamp="2026-01-01T00:00:03Z", cwd="/work/a"),
-        typed("z", cwd="/work/b"),
+        spoken("y", timestamp="2026-01-01T00:00:03Z", cwd="/srv/a"),
+        typed("z", cwd="/srv/b"),
     )
 
-    assert (row.created_at, row.cwd, row.updated_at) == (1_767_225_601_000, "/work/a", 7)
+    assert (row.created_at, row.cwd, row.updated_at) == (1_767_225_601_000, "/srv/a", 7)
     assert row_of(typed("x", timestamp="yesterday")).created_at == 7
 
 

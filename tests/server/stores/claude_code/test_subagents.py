@@ -30,7 +30,7 @@ def test_a_sub_agent_is_known_by_its_stem_and_by_its_parents_id_and_its_stem(hom
 
 def test_where_two_sub_agents_have_one_stem_their_parents_tell_them_apart(home: Fixture) -> None:
     for number in (1, 2):
-        path = write(home, number, cwd=f"/work/{number}")
+        path = write(home, number, cwd=f"/srv/{number}")
         put_subagent(path.with_suffix("") / "subagents" / "agent-a1.jsonl", home.name(number), f"of {number}")
     store = home.open()
 
@@ -54,7 +54,7 @@ def test_a_flat_one_keeps_its_stem_beside_a_nested_one(home: Fixture) -> None:
 
 def test_of_flat_ones_with_one_stem_the_records_tell_the_parents(home: Fixture) -> None:
     for number in (1, 2):
-        path = write(home, number, cwd=f"/work/{number}")
+        path = write(home, number, cwd=f"/srv/{number}")
         put_subagent(path.with_name("agent-a1.jsonl"), home.name(number), f"of {number}")
     store = home.open()
 
@@ -67,16 +67,16 @@ def test_of_flat_ones_with_one_stem_the_records_tell_the_parents(home: Fixture) 
 @pytest.mark.parametrize("parent", ["../../../etc", "x" * 200, ""])
 def test_a_parent_that_cannot_be_one_is_replaced_by_the_folder(home: Fixture, parent: str) -> None:
     for number in (1, 2):
-        path = write(home, number, cwd=f"/work/{number}")
+        path = write(home, number, cwd=f"/srv/{number}")
         put_subagent(path.with_name("agent-a1.jsonl"), parent, f"of {number}")
     store = home.open()
 
-    assert ids_in(store) >= {"-work-1/agent-a1", "-work-2/agent-a1"}
-    assert said_by(store, "-work-1/agent-a1") == "of 1"
+    assert ids_in(store) >= {"-srv-1/agent-a1", "-srv-2/agent-a1"}
+    assert said_by(store, "-srv-1/agent-a1") == "of 1"
 
 
 def test_two_copies_of_one_sub_agent_are_both_refused(home: Fixture) -> None:
-    for cwd in ("/work/1", "/work/2"):
+    for cwd in ("/srv/1", "/srv/2"):
         path = write(home, 1, cwd=cwd)
         put_subagent(path.with_suffix("") / "subagents" / "agent-a1.jsonl", home.name(1), "copied")
     store = home.open()

@@ -25,7 +25,7 @@ def summary(text: Any, leaf: Any) -> dict[str, Any]:
     return {"type": "summary", "summary": text, "leafUuid": leaf}
 
 
-def write(home: Fixture, number: int, *, cwd: str = "/work/here", talk: list[Turn] | None = None) -> tuple[str, str]:
+def write(home: Fixture, number: int, *, cwd: str = "/srv/here", talk: list[Turn] | None = None) -> tuple[str, str]:
     """Write a session: its name, and the uuid of its last record."""
     name = home.name(number)
     home.write(name, TALK if talk is None else talk, cwd=cwd)
@@ -84,7 +84,7 @@ def test_a_summary_goes_behind_every_other_title(home: Fixture) -> None:
 
 def test_a_summary_in_another_project_is_no_title(home: Fixture) -> None:
     one, leaf = write(home, 1)
-    two, _ = write(home, 2, cwd="/work/elsewhere")
+    two, _ = write(home, 2, cwd="/srv/elsewhere")
     add(home, two, summary("About one", leaf))
 
     assert titles(home.open()) == {one: "the prompt", two: "About one"}

@@ -277,7 +277,7 @@ def test_a_first_prompt_is_not_looked_for_without_an_end(home: CodexHome) -> Non
 
 def test_a_fork_of_old_is_a_session_of_its_own_with_all_that_it_copied(home: CodexHome) -> None:
     home.write(
-        meta(THREAD, cwd="/work/there"),
+        meta(THREAD, cwd="/srv/there"),
         message("user", "one"),
         message("assistant", "first"),
         event("thread_name_updated", thread_id=THREAD, thread_name="Original"),
@@ -287,6 +287,6 @@ def test_a_fork_of_old_is_a_session_of_its_own_with_all_that_it_copied(home: Cod
     )
 
     assert home.talk(FORK) == ["> one", "< first", "> mine"]
-    assert home.capture(FORK).cwd == "/work/here"
-    assert home.row(FORK).cwd == "/work/here"
+    assert home.capture(FORK).cwd == "/srv/here"
+    assert home.row(FORK).cwd == "/srv/here"
     assert (home.row(FORK).title, home.row(FORK).created_at) == ("one", LATER)

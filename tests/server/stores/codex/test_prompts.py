@@ -10,9 +10,9 @@ from store_fixtures.codex.homes import THREAD, CodexHome
 from store_fixtures.codex.rollouts import event, item, message, meta
 
 INJECTED = [
-    "# AGENTS.md instructions for /work/here\n\n<INSTRUCTIONS>\nBe kind.\n</INSTRUCTIONS>",
-    "<environment_context>\n  <cwd>/work/here</cwd>\n</environment_context>",
-    "<environment_context><cwd>/work/here</cwd></environment_context>",
+    "# AGENTS.md instructions for /srv/here\n\n<INSTRUCTIONS>\nBe kind.\n</INSTRUCTIONS>",
+    "<environment_context>\n  <cwd>/srv/here</cwd>\n</environment_context>",
+    "<environment_context><cwd>/srv/here</cwd></environment_context>",
     "<INSTRUCTIONS>\nBe kind.\n</INSTRUCTIONS>",
     "<user_instructions>\nBe kind.\n</user_instructions>",
     "<turn_aborted>\nThe user interrupted.\n</turn_aborted>",

@@ -160,7 +160,7 @@ def test_a_rollout_without_its_header_is_refused(home: CodexHome, first: bytes) 
 def test_a_header_longer_than_what_is_read_first_is_whole(home: CodexHome) -> None:
     home.write(message("user", "hello"), header=meta(THREAD, base_instructions={"text": "x" * 300_000}))
 
-    assert (home.row().title, home.row().cwd) == ("hello", "/work/here")
+    assert (home.row().title, home.row().cwd) == ("hello", "/srv/here")
     assert home.talk() == ["> hello"]
 
 

@@ -208,18 +208,18 @@ def test_a_cleared_context_begins_with_what_it_was_given_if_anything() -> None:
 
 
 def test_a_resumed_session_goes_on_in_its_log() -> None:
-    resumed = event("session.resume", resumeTime="2026-09-22T12:00:00Z", eventCount=3, context={"cwd": "/work/later"})
+    resumed = event("session.resume", resumeTime="2026-09-22T12:00:00Z", eventCount=3, context={"cwd": "/srv/later"})
     fold = fold_of(start("s"), typed("one"), event("session.shutdown"), resumed, typed("two"))
 
     assert said_in(fold) == [("user", "one"), ("user", "two")]
-    assert fold.cwd == "/work/here"
+    assert fold.cwd == "/srv/here"
 
 
 def test_the_directory_is_the_first_that_is_named() -> None:
     assert fold_of(start("s", None)).cwd is None
-    assert fold_of(start("s", None), event("session.resume", context={"cwd": "/work/resumed"})).cwd == "/work/resumed"
-    assert fold_of(start("s", None), event("session.context_changed", cwd="/work/changed")).cwd == "/work/changed"
-    assert fold_of(start("s", None), event("session.info", message="Folder /work has been added", cwd="/w")).cwd is None
+    assert fold_of(start("s", None), event("session.resume", context={"cwd": "/srv/resumed"})).cwd == "/srv/resumed"
+    assert fold_of(start("s", None), event("session.context_changed", cwd="/srv/changed")).cwd == "/srv/changed"
+    assert fold_of(start("s", None), event("session.info", message="Folder /srv has been added", cwd="/w")).cwd is None
 
 
 def test_what_was_rewound_is_left_out_if_the_log_still_has_it() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sessionref.server.stores.copilot_cli.workspace import DEPTH, title_in
 
-NOTED = "id: 301561f1\ncwd: /work/here\nuser_named: {named}\nname: {name}\nupdated_at: 2026-05-12T00:21:12.500Z\n"
+NOTED = "id: 301561f1\ncwd: /srv/here\nuser_named: {named}\nname: {name}\nupdated_at: 2026-05-12T00:21:12.500Z\n"
 
 
 @pytest.fixture(params=["with libyaml", "without"])

@@ -231,15 +231,13 @@ def test_what_was_taken_back_is_left_out(
 
 
 def test_a_row_says_what_the_session_says(home: Path, database: sqlite3.Connection) -> None:
-    put_session(
-        database, "ses_1", title="Named", directory="/work/ünï", time_created=7, time_updated=9, time_archived=8
-    )
+    put_session(database, "ses_1", title="Named", directory="/srv/ünï", time_created=7, time_updated=9, time_archived=8)
     put_session(database, "ses_2", parent_id="ses_gone", title="Child", directory="")
     commit(database)
     rows = rows_of(home)
 
     one = rows["ses_1"]
-    assert (one.title, one.cwd, one.created_at, one.updated_at) == ("Named", "/work/ünï", 7, 9)
+    assert (one.title, one.cwd, one.created_at, one.updated_at) == ("Named", "/srv/ünï", 7, 9)
     assert (one.is_subagent, rows["ses_2"].is_subagent) == (False, True)
     assert rows["ses_2"].cwd is None
 
@@ -335,7 +333,7 @@ def test_tables_with_few_columns_and_without_an_index_are_read(home: Path) -> No
     home.mkdir()
     with closing(sqlite3.connect(home / "opencode.db")) as database, database:
         database.executescript(TABLES_OF_OLD)
-        database.execute("INSERT INTO session VALUES ('ses_1', '/work', 'Old', 1, 2)")
+        database.execute("INSERT INTO session VALUES ('ses_1', '/srv', 'Old', 1, 2)")
         database.execute("""INSERT INTO message VALUES ('1', 'ses_1', 1, '{"role":"user"}')""")
         database.execute("""INSERT INTO part VALUES ('1', '1', '{"type":"text","text":"hello"}')""")
 
@@ -349,7 +347,7 @@ def test_values_of_other_kinds_in_a_sessions_row_break_nothing(home: Path, value
     with closing(sqlite3.connect(home / "opencode.db")) as database, database:
         database.executescript(TABLES_OF_OLD)
         database.execute("INSERT INTO session VALUES ('ses_1', ?, ?, ?, ?)", (value,) * 4)
-        database.execute("INSERT INTO session VALUES (?, '/work', 'Odd', 1, 2)", (value,))
+        database.execute("INSERT INTO session VALUES (?, '/srv', 'Odd', 1, 2)", (value,))
         database.execute("INSERT INTO message VALUES ('1', 'ses_1', ?, ?)", (value, value))
         database.execute("INSERT INTO message VALUES ('2', 'ses_1', 2, '{\"role\":\"user\"}')")
         database.execute("INSERT INTO part VALUES ('1', '2', ?)", (value,))

@@ -19,7 +19,7 @@ from store_fixtures.opencode.rows import put_file, text_of
 
 
 def put_session(home: Path, native_id: str = "ses_1", *, project: str = "global", **members: Any) -> Path:
-    usual = {"id": native_id, "title": "A title", "directory": "/work/here", "projectID": project}
+    usual = {"id": native_id, "title": "A title", "directory": "/srv/here", "projectID": project}
     times = {"time": {"created": CREATED_AT, "updated": CREATED_AT + 1}}
     return put_file(home, f"session/{project}/{native_id}", {**usual, **times, **members})
 
@@ -39,9 +39,9 @@ def test_messages_and_their_parts_are_in_files_of_their_own(home: Path) -> None:
 
     assert said_in(home) == [("user", "the question"), ("assistant", "first\nsecond")]
     capture = capture_of(home)
-    assert (capture.cwd, capture.captured_through_seq, capture.diagnostics) == ("/work/here", 1, [])
+    assert (capture.cwd, capture.captured_through_seq, capture.diagnostics) == ("/srv/here", 1, [])
     (row,) = rows_of(home).values()
-    assert (row.title, row.cwd, row.created_at, row.updated_at) == ("A title", "/work/here", CREATED_AT, CREATED_AT + 1)
+    assert (row.title, row.cwd, row.created_at, row.updated_at) == ("A title", "/srv/here", CREATED_AT, CREATED_AT + 1)
 
 
 def test_or_the_text_is_in_the_messages_themselves(home: Path) -> None:

@@ -90,10 +90,10 @@ def test_a_title_of_oh_my_pi_that_is_none_leaves_the_prompt(tmp_path: Path) -> N
 
 
 def test_a_row_has_the_directory_and_the_time_of_the_header(tmp_path: Path) -> None:
-    log = PiLog(cwd="/work/ünï", timestamp=iso(CREATED_AT + 123), parentSession="/somewhere/else.jsonl")
+    log = PiLog(cwd="/srv/ünï", timestamp=iso(CREATED_AT + 123), parentSession="/somewhere/else.jsonl")
     row = row_of(tmp_path, log)
 
-    assert (row.session_id, row.cwd, row.created_at, row.is_subagent) == ("pi:s", "/work/ünï", CREATED_AT + 123, False)
+    assert (row.session_id, row.cwd, row.created_at, row.is_subagent) == ("pi:s", "/srv/ünï", CREATED_AT + 123, False)
 
 
 @pytest.mark.parametrize("timestamp", [None, "", "yesterday", 5, CREATED_AT])

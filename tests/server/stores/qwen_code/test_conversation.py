@@ -211,7 +211,7 @@ def test_a_summary_stands_first_and_then_what_its_compression_kept() -> None:
     session = Session().user("one").model("two").user("three").model("four")
     compressed(
         session,
-        content("user", "started in /work/here"),
+        content("user", "started in /srv/here"),
         content("user", "<state_snapshot>so far</state_snapshot>", "<system-reminder>plan mode</system-reminder>"),
         ACKNOWLEDGED,
         content("user", "three"),

@@ -163,14 +163,14 @@ def test_the_title_is_else_the_first_prompt_as_it_was_shown(agent: Fixture) -> N
 def test_directory_and_time_are_the_first_that_are_told(agent: Fixture) -> None:
     records = [
         agent.record(agent.name(1), "system", subtype="session_model") | {"timestamp": "soon"},
-        agent.record(agent.name(1), "user", cwd="/work/first") | {"timestamp": iso(CREATED_AT + 5)},
-        agent.record(agent.name(1), "user", cwd="/work/second"),
+        agent.record(agent.name(1), "user", cwd="/srv/first") | {"timestamp": iso(CREATED_AT + 5)},
+        agent.record(agent.name(1), "user", cwd="/srv/second"),
     ]
     agent.put(agent.name(1), agent.home / "projects" / "-elsewhere" / "chats" / f"{agent.name(1)}.jsonl", records)
     row = only_row(agent)
 
-    assert (row.cwd, row.created_at) == ("/work/first", CREATED_AT + 5)
-    assert agent.open().capture(row.session_id, never_cancelled).cwd == "/work/first"
+    assert (row.cwd, row.created_at) == ("/srv/first", CREATED_AT + 5)
+    assert agent.open().capture(row.session_id, never_cancelled).cwd == "/srv/first"
 
 
 def test_a_log_of_something_else_is_corrupt(agent: Fixture) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from sessionref.protocol.errors import ReadFailedReason
-from sessionref.server.store import Capture, CheckCancelled, Lesson, SavedCapture, SessionHeader
+from sessionref.server.store import CheckCancelled, Lesson, SavedCapture, SessionHeader
 from sessionref.server.stores.codex.conversation import CodexConversation
 from sessionref.server.stores.codex.history import History, HistoryIncomplete, Inherited
 from sessionref.server.stores.codex.labels import CodexLabels, RolloutRow
@@ -19,7 +19,7 @@ from sessionref.server.stores.codex.names import ThreadNames
 from sessionref.server.stores.codex.records import CodexRecord, base_of
 from sessionref.server.stores.codex.rollouts import ROOTS, Rollout, RolloutFolders, Rollouts, rollout_at
 from sessionref.server.stores.folders import Folder
-from sessionref.server.stores.folds import Log, scan_diagnostics
+from sessionref.server.stores.folds import Log, capture_of
 from sessionref.server.stores.limits import ReadingLimits
 from sessionref.server.stores.logs import LogStore
 from sessionref.server.stores.problems import Unreadable, failures_of, too_large
@@ -163,15 +163,8 @@ class CodexStore(LogStore[CodexRecord]):
             raise
         with self.open_log(home, log, check) as reading:
             is_torn = not self.scan(reading, fold, counts)
-        capture = Capture(
-            session_id=session_id,
-            cwd=fold.cwd,
-            format_version=None,
-            # What comes before has its records counted, as Codex does in their ordinals.
-            captured_through_seq=counts.last_record,
-            items=fold.items(),
-            diagnostics=scan_diagnostics(counts, is_torn=is_torn, unknown_records=fold.unknown_records),
-        )
+        # What comes before has its records counted, as Codex does in their ordinals.
+        capture = capture_of(session_id, fold, counts, is_torn=is_torn)
         return SavedCapture(capture=capture, key=log.key, state=None)
 
     def key_of(self, path: Path) -> str | None:

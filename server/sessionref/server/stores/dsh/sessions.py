@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
@@ -19,7 +18,7 @@ from sessionref.server.printable import printable
 from sessionref.server.store import CheckCancelled
 from sessionref.server.stores.dsh.header import LogHeader, parse_header
 from sessionref.server.stores.dsh.layout import LogName, choose_log, project_key, session_segment
-from sessionref.server.stores.file_states import FRESH_NANOSECONDS
+from sessionref.server.stores.file_states import is_settled
 from sessionref.server.stores.folders import Folder, OpenFile
 from sessionref.server.stores.frames import LogReader
 from sessionref.server.stores.limits import ReadingLimits
@@ -194,7 +193,7 @@ def open_log(
 def encode_stamp(folder_changed: int, name: str, facts: os.stat_result) -> bytes:
     """What changes whenever a session's log may have: a new generation, another file, more or other bytes."""
     # A change within the grain of the file system's clock leaves no trace in it: times so fresh prove nothing.
-    is_fresh = max(folder_changed, facts.st_mtime_ns) > time.time_ns() - FRESH_NANOSECONDS
+    is_fresh = not is_settled(max(folder_changed, facts.st_mtime_ns))
     try:
         return msgspec.msgpack.encode((folder_changed, name, facts.st_ino, facts.st_size, facts.st_mtime_ns, is_fresh))
     except OverflowError:
